@@ -1,0 +1,250 @@
+"""The contract that every chapter of the book keeps."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+
+import nbformat
+import pytest
+from tangle import EXPORT, LABEL, ROOT, toc_files
+
+CODE_LINES, FIGURE_LINES = 15, 22
+REFERENCE_PAGES = {"errata"}  # computed pages that are not chapters: no exercises asked
+RANDOM = re.compile(r"\b(default_rng|RandomState|check_random_state|random_state|seed)\b")
+CHECK = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
+EQ_ROLE = re.compile(r"\{eq\}`(?:[^`<]*<)?([\w:-]+)>?`")
+EQ_IN_DOCSTRING = re.compile(r"eqs?\. ((?:\([\w:-]+\)(?:, and |, | and )?)+)")
+SPACE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+NOTEBOOKS = [ROOT / f"{file}.ipynb" for file, _ in toc_files(ROOT)]
+NOTEBOOKS = [path for path in NOTEBOOKS if path.exists()]
+
+
+def faults(notebook: nbformat.NotebookNode, name: str, cited: set[str]) -> list[str]:
+    """Everything in which a chapter breaks the contract, as sentences."""
+    found = []
+    code = [(i, c) for i, c in enumerate(notebook.cells) if c.cell_type == "code"]
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    source = "\n".join(c.source for _, c in code)
+    if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
+        found.append("the kernel is not python3: run `make execute`")
+    if not notebook.cells or not notebook.cells[0].source.startswith("# "):
+        found.append("the first cell must begin with a level-1 heading")
+    found += [fault for i, cell in code for fault in cell_faults(i, cell)]
+    counts = [cell.execution_count for _, cell in code]
+    if counts != list(range(1, len(code) + 1)):
+        found.append("the cells were not executed once, top to bottom: run `make execute`")
+    if not any("nbval-check-output" in cell.metadata.get("tags", []) for _, cell in code):
+        found.append("no cell is tagged nbval-check-output")
+    if RANDOM.search(source) is None:
+        found.append("no seed is set")
+    if re.search(r"np\.random\.(?!default_rng|RandomState|Generator|SeedSequence)", source):
+        found.append("the global random state of numpy is used")
+    if "```{bibliography}" not in prose or "{cite" not in prose:
+        found.append("there are no references (a {cite} and a {bibliography} block)")
+    if re.search(r"\\(newcommand|def|renewcommand)\b", prose):
+        found.append("a TeX macro is defined in the chapter: put it into _config.yml")
+    if re.search(r"\\(eqref|label)\{", prose):
+        found.append(r"\eqref or \label in prose: use `$$ ... $$ (label)` and {eq}`label`")
+    found += [
+        f"equation label {label!r} is never cited"
+        for label in (a or b for a, b in LABEL.findall(prose))
+        if label not in cited
+    ]
+    if name in REFERENCE_PAGES:
+        return found
+    checks = sum(CHECK.search(cell.source) is not None for _, cell in code)
+    taught = sum(has_more_than_imports(cell.source) for _, cell in code)
+    if 3 * checks < taught:
+        found.append(f"only {checks} of {taught} code cells check something (a third is asked)")
+    exercises = len(re.findall(r":class: exercise\b", prose))
+    solutions = len(re.findall(r":::+\{dropdown\} Solution", prose))
+    if not 3 <= exercises <= 5 or solutions < exercises:
+        found.append(f"{exercises} exercises with {solutions} solutions; 3 to 5 are asked")
+    found += [f"there is no {h!r}" for h in ("## Summary", "## References") if h not in prose]
+    return found
+
+
+def has_more_than_imports(source: str) -> bool:
+    """Whether a cell does more than import modules and state a docstring."""
+    return any(
+        not isinstance(n, (ast.Import, ast.ImportFrom, ast.Expr)) for n in ast.parse(source).body
+    )
+
+
+def code_lines(source: str) -> int:
+    """Lines that hold code: no blank lines, comments or docstrings."""
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in SPACE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                lines -= set(range(body[0].lineno, body[0].end_lineno + 1))
+    return len(lines)
+
+
+def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
+    """The contract of one code cell."""
+    found, where, source = [], f"cell {index}", cell.source
+    draws = source.rstrip().endswith("plt.show()")
+    pictures = any("image/png" in o.get("data", {}) for o in cell.outputs)
+    limit = FIGURE_LINES if draws else CODE_LINES
+    length = code_lines(source)
+    if length > limit:
+        found.append(f"{where} has {length} lines of code, at most {limit} are allowed")
+    if source.rstrip().endswith(";"):
+        found.append(f"{where} ends with ';': end figure cells with plt.show()")
+    if pictures and not draws:
+        found.append(f"{where} shows a figure but does not end with plt.show()")
+    settings = cell.metadata.get("mystnb", {})
+    if draws and not settings.get("figure", {}).get("caption"):
+        found.append(f"{where}: the figure has no caption (cell metadata mystnb.figure.caption)")
+    if draws and not settings.get("image", {}).get("alt"):
+        found.append(f"{where}: the figure has no alternative text (mystnb.image.alt)")
+    if draws and not pictures:
+        found.append(f"{where} calls plt.show() but stores no figure")
+    for output in cell.outputs:
+        text = output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
+        if output.output_type == "error" or output.get("name") == "stderr":
+            found.append(f"{where} stores an error or a warning")
+        if re.search(r"np\.(float|int|bool)|(?<![\w.])-0\.0*(?![\d])", text):
+            found.append(f"{where} prints a numpy scalar or -0: format it as a plain number")
+    if "nbval-check-output" in cell.metadata.get("tags", []) and not cell.outputs:
+        found.append(f"{where} is tagged nbval-check-output but stores no output")
+    if "sys.path" in source:
+        found.append(f"{where} edits sys.path")
+    return found
+
+
+def all_citations(notebooks: list[nbformat.NotebookNode]) -> set[str]:
+    """Equation labels cited in prose or in exported docstrings anywhere in the book."""
+    cited: set[str] = set()
+    for notebook in notebooks:
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cited |= set(EQ_ROLE.findall(cell.source))
+            elif cell.source.startswith(EXPORT):
+                for group in EQ_IN_DOCSTRING.findall(" ".join(cell.source.split())):
+                    cited |= set(re.findall(r"\(([\w:-]+)\)", group))
+    return cited
+
+
+@pytest.fixture(scope="module")
+def book() -> dict[str, nbformat.NotebookNode]:
+    return {path.stem: nbformat.read(path, as_version=4) for path in NOTEBOOKS}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
+def test_chapter_keeps_the_contract(book, name):
+    found = faults(book[name], name, all_citations(list(book.values())))
+    assert not found, f"book/{name}.ipynb:\n" + "\n".join(found)
+
+
+def test_every_cited_equation_exists(book):
+    prose = [c.source for nb in book.values() for c in nb.cells if c.cell_type == "markdown"]
+    labels = {a or b for text in prose for a, b in LABEL.findall(text)}
+    missing = {label for text in prose for label in EQ_ROLE.findall(text)} - labels
+    assert not missing, f"cited, but labelled nowhere: {sorted(missing)}"
+
+
+def good_chapter() -> nbformat.NotebookNode:
+    """A small chapter that keeps the contract; the tests below break it in one place each."""
+    new = nbformat.v4
+    exercise = ":::{admonition} Exercise\n:class: exercise\nProve it.\n:::\n"
+    solution = ":::{dropdown} Solution\nBy hand.\n:::\n"
+    text = (
+        "# A chapter\n\n$$ a = b $$ (toy-claim)\n\nBy {eq}`toy-claim` {cite}`sun2019lifelong`.\n\n"
+        + 3 * (exercise + solution)
+        + "## Summary\n\n## References\n\n```{bibliography}\n```\n"
+    )
+    source = "rng = np.random.default_rng(0)\nassert rng.random() < 1\nprint(0.5)"
+    output = new.new_output("stream", name="stdout", text="0.5\n")
+    cell = new.new_code_cell(source, execution_count=1, outputs=[output])
+    cell.metadata["tags"] = ["nbval-check-output"]
+    notebook = new.new_notebook(cells=[new.new_markdown_cell(text), cell])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "x", "language": "python"}
+    return notebook
+
+
+def figure_cell(source: str, **metadata) -> nbformat.NotebookNode:
+    output = nbformat.v4.new_output("display_data", data={"image/png": "aaaa"})
+    cell = nbformat.v4.new_code_cell(source, execution_count=2, outputs=[output])
+    cell.metadata.update(metadata)
+    return cell
+
+
+def check(notebook: nbformat.NotebookNode) -> str:
+    return "\n".join(faults(notebook, "toy", all_citations([notebook])))
+
+
+def test_contract_accepts_a_good_chapter():
+    notebook = good_chapter()
+    settings = {"figure": {"caption": "See."}, "image": {"alt": "A line."}}
+    notebook.cells.append(figure_cell("assert ax\nplt.show()", mystnb=settings))
+    assert check(notebook) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("assert ax\nplt.plot(x);", "ends with ';'"),
+        ("assert ax\nfig", "does not end with plt.show()"),
+        ("assert ax\nplt.show()", "has no caption"),
+        ("import sys\nassert sys.path.append('x')", "edits sys.path"),
+        ("\n".join(["assert 1 < 2"] * 16), "has 16 lines of code"),
+    ],
+)
+def test_contract_rejects_a_bad_cell(source, said):
+    notebook = good_chapter()
+    notebook.cells.append(figure_cell(source))
+    assert said in check(notebook)
+
+
+def _uncite(notebook):
+    notebook.cells[0].source = notebook.cells[0].source.replace("{eq}`toy-claim`", "it")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda nb: nb.metadata.kernelspec.update(name="conda-env"), "the kernel is not python3"),
+        (lambda nb: nb.cells[1].update(execution_count=None), "not executed"),
+        (lambda nb: nb.cells[1].update(outputs=[]), "stores no output"),
+        (lambda nb: nb.cells[1].metadata.update(tags=[]), "no cell is tagged"),
+        (lambda nb: nb.cells[1].update(source="assert 1 < 2"), "no seed"),
+        (lambda nb: nb.cells[1].update(source="np.random.seed(0)"), "global random state"),
+        (lambda nb: nb.cells[1].update(source="seed = 0"), "check something"),
+        (lambda nb: nb.cells[1].outputs[0].update(text="np.float64(1.0)"), "numpy scalar"),
+        (lambda nb: nb.cells[1].outputs[0].update(text="-0.0\n"), "numpy scalar or -0"),
+        (lambda nb: nb.cells[1].outputs[0].update(name="stderr"), "stores an error or a warning"),
+        (lambda nb: nb.cells[0].update(source="# Only a title"), "no references"),
+        (_uncite, "'toy-claim' is never cited"),
+    ],
+)
+def test_contract_rejects_a_bad_chapter(break_it, said):
+    notebook = good_chapter()
+    break_it(notebook)
+    assert said in check(notebook)
+
+
+def test_docstrings_and_comments_do_not_count_as_code():
+    assert (
+        code_lines('def f():\n    """Say.\n\n    More.\n    """\n    # why\n\n    return 1\n') == 2
+    )
+    assert code_lines('x = """a\nb"""\n') == 2
