@@ -1,16 +1,28 @@
 # Generated from book/triplets.ipynb by tools/tangle.py: edit the chapter.
-"""Triplets (anchor, positive, negative): sampling, hinge losses and their gradient."""
+"""Triplets (anchor, positive, negative): choosing them, their hinge loss, its gradient.
+
+A triplet (i, j, k) asks that row i be closer to row j, of its own class, than to row k, of
+another class. The functions take rows X, dense or CSR, and an integer array of shape
+(n_triplets, 3); a metric is a FactoredMetric, and so is the gradient of the mean hinge.
+Nothing here loops over triplets or forms a D x D matrix.
+"""
+
+import numbers
 
 import numpy as np
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state, column_or_1d
+from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.metrics import FactoredMetric
 
 __all__ = [
+    "all_triplets",
+    "dissimilar_pairs",
     "nearest_triplets",
     "sample_triplets",
+    "similar_pairs",
+    "triplet_counts",
     "triplet_gradient",
     "triplet_hinge",
     "triplet_loss",
@@ -18,74 +30,538 @@ __all__ = [
 ]
 
 
-def sample_triplets(y, n_triplets, random_state=None):
-    """Random triplets, array (n_triplets, 3); j = i allowed; lone rows are no anchors."""
+def _class_numbers(y):
+    """Class of each row, numbered by first appearance, and the labels in that order."""
+    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
+        labels = list(y)  # as they are: an array would turn 1 and "1" into one class
+    else:
+        labels = column_or_1d(y, warn=True).tolist()
+    for row, label in enumerate(labels):
+        missing = isinstance(label, numbers.Real) and label != label
+        if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
+            raise ValueError(f"y[{row}] is {label!r}: drop the rows without a label")
+    seen = {}
+    numbers_ = [seen.setdefault(label, len(seen)) for label in labels]
+    return np.array(numbers_, dtype=np.intp), list(seen)
+
+
+def _classes_with_triplets(y):
+    """Class numbers and class sizes; an error where the labels allow no triplet at all."""
+    codes, labels = _class_numbers(y)
+    sizes = np.bincount(codes, minlength=1)
+    if len(codes) < 3:
+        fault = f"y has {len(codes)} rows, too few for a triplet"
+        remedy = "give at least 3 rows, two of one class and one of another"
+    elif len(labels) < 2:
+        fault = f"y holds one class only ({labels[0]!r}), so there is no dissimilar pair"
+        remedy = "give rows of at least two classes"
+    elif sizes.max() < 2:
+        fault = f"y holds {len(sizes)} classes of one row each, so there is no similar pair"
+        remedy = "give at least one class two rows"
+    else:
+        return codes, sizes
+    raise ValueError(f"{fault}: {remedy}")
+
+
+def similar_pairs(y, self_pairs=False):
+    """All ordered pairs of rows of one class.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+    self_pairs : bool, default=False
+        Whether a row makes a pair with itself.
+
+    Returns
+    -------
+    pairs : ndarray of shape (n_pairs, 2)
+        Rows (i, j) with y[i] == y[j], in lexicographic order; empty if there is none.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eq. (triplets-pairs).
+    Paper: section III-A.
+
+    Examples
+    --------
+    >>> similar_pairs(["a", "b", "a"]).tolist()
+    [[0, 2], [2, 0]]
+    """
+    codes, _ = _class_numbers(y)
+    same = codes[:, None] == codes
+    if not self_pairs:
+        np.fill_diagonal(same, False)
+    return np.argwhere(same)
+
+
+def dissimilar_pairs(y):
+    """All ordered pairs of rows of different classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+
+    Returns
+    -------
+    pairs : ndarray of shape (n_pairs, 2)
+        Rows (i, k) with y[i] != y[k], in lexicographic order; empty if there is none.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eq. (triplets-pairs).
+    Paper: section III-A.
+
+    Examples
+    --------
+    >>> dissimilar_pairs(["a", "b", "a"]).tolist()
+    [[0, 1], [1, 0], [1, 2], [2, 1]]
+    """
+    codes, _ = _class_numbers(y)
+    return np.argwhere(codes[:, None] != codes)
+
+
+def _block_of(anchors, positives, negatives):
+    """Triplets of each anchor with every pair of its own positives and negatives."""
+    block = np.empty((len(anchors), positives.shape[1], negatives.shape[1], 3), dtype=np.intp)
+    block[..., 0] = anchors[:, None, None]
+    block[..., 1], block[..., 2] = positives[:, :, None], negatives[:, None, :]
+    return block.reshape(-1, 3)
+
+
+def all_triplets(y, self_pairs=False):
+    """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+    self_pairs : bool, default=False
+        Whether j = i is allowed (a class of one row then has no triplets either).
+
+    Returns
+    -------
+    triplets : ndarray of shape (n_triplets, 3)
+        Rows (i, j, k) with y[i] == y[j] != y[k], in lexicographic order.
+
+    Raises
+    ------
+    ValueError
+        If y has fewer than three rows, one class only, or no class with two rows.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eqs. (triplets-set) and (triplets-count).
+    Paper: section III-A.
+
+    Examples
+    --------
+    >>> all_triplets(["a", "b", "a"]).tolist()
+    [[0, 2, 1], [2, 0, 1]]
+    """
+    codes, sizes = _classes_with_triplets(y)
+    blocks = []
+    for i in np.flatnonzero(sizes[codes] > 1):
+        same, other = np.flatnonzero(codes == codes[i]), np.flatnonzero(codes != codes[i])
+        same = same if self_pairs else same[same != i]
+        blocks.append(_block_of(np.array([i]), same[None], other[None]))
+    return np.concatenate(blocks)
+
+
+def _count(value, name, least=1):
+    """Return an integer of at least `least`, or say what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}: give an integer of at least {least}")
+    return int(value)
+
+
+def sample_triplets(y, n_triplets, random_state=None, self_pairs=True):
+    """Random triplets: anchor uniform over rows, positive and negative uniform given it.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type; renaming the classes changes nothing.
+    n_triplets : int
+        How many to draw, with replacement; 0 gives an empty array.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+    self_pairs : bool, default=True
+        Whether j = i may be drawn.
+
+    Returns
+    -------
+    triplets : ndarray of shape (n_triplets, 3)
+        Rows (i, j, k) with y[i] == y[j] != y[k]. A row alone in its class is never an
+        anchor, but it may be a negative.
+
+    Raises
+    ------
+    ValueError
+        If y has fewer than three rows, one class only, or no class with two rows.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eq. (triplets-uniform).
+    Paper: section V-A (stOASIS).
+
+    Examples
+    --------
+    >>> sample_triplets(["a", "b", "a"], 2, random_state=0, self_pairs=False).tolist()
+    [[0, 2, 1], [2, 0, 1]]
+    """
+    codes, sizes = _classes_with_triplets(y)
+    n_triplets = _count(n_triplets, "n_triplets", least=0)
     rng = check_random_state(random_state)
-    codes = np.unique(y, return_inverse=True)[1]
-    order = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes)
-    first = np.cumsum(sizes) - sizes
+    order = np.argsort(codes, kind="stable")  # rows sorted by class: one block a class
     anchors = np.flatnonzero(sizes[codes] > 1)
     i = anchors[rng.randint(len(anchors), size=n_triplets)]
-    size, start = sizes[codes[i]], first[codes[i]]
-    j = order[start + (rng.random_sample(n_triplets) * size).astype(int)]
-    other = (rng.random_sample(n_triplets) * (len(codes) - size)).astype(int)
-    k = order[np.where(other < start, other, other + size)]
-    return np.stack([i, j, k], axis=1)
+    size, start = sizes[codes[i]], (np.cumsum(sizes) - sizes)[codes[i]]
+    j = rng.randint(size if self_pairs else size - 1)  # a place in the anchor's block
+    if not self_pairs:
+        j += j >= np.argsort(order)[i] - start  # jump over the anchor's own place
+    k = rng.randint(len(codes) - size)  # a place outside the block
+    k = np.where(k < start, k, k + size)
+    return np.stack([i, order[start + j], order[k]], axis=1).astype(np.intp)
+
+
+_BLOCK = 2**22  # numbers in the largest temporary array of a block
+
+
+def _check_rows(X, name="X"):
+    """X as float rows, dense or CSR; an error that says where it is not finite."""
+    X = check_array(
+        X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False,
+        ensure_min_samples=0, input_name=name,
+    )  # fmt: skip
+    if np.isfinite(X.data if sparse.issparse(X) else X).all():
+        return X
+    table = sparse.coo_array(X)
+    bad = np.flatnonzero(~np.isfinite(table.data))[0]
+    row, column = (int(axis[bad]) for axis in table.coords)
+    raise ValueError(
+        f"{name}[{row}, {column}] is {table.data[bad]}: remove or impute missing and "
+        "infinite values"
+    )
+
+
+def _squared_norms(X):
+    """Squared length of each row."""
+    square = X.multiply(X) if sparse.issparse(X) else np.square(X)
+    return np.asarray(square.sum(axis=1)).ravel()
+
+
+def _exact_distances(X, rows, others):
+    """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
+    out, step = np.empty(len(rows)), max(1, _BLOCK // X.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        out[part] = _squared_norms(X[rows[part]] - X[others[part]])
+    return out
+
+
+def _candidates(X, queries, pool, n_nearest):
+    """Places (in queries, in pool) that hold the n_nearest rows of each query, and a few more."""
+    A, B = X[queries], X[pool]
+    total = _squared_norms(A)[:, None] + _squared_norms(B)
+    fast = total - 2 * safe_sparse_dot(A, B.T, dense_output=True)
+    error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
+    fast[queries[:, None] == pool] = np.inf  # a row is no neighbour of its own
+    bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
+    return np.nonzero(fast - error <= bound[:, None])
+
+
+def _nearest_rows(X, queries, pool, n_nearest):
+    """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
+    out, step = [], max(1, _BLOCK // len(pool))
+    for start in range(0, len(queries), step):
+        part = queries[start : start + step]
+        row, column = _candidates(X, part, pool, n_nearest)
+        order = np.lexsort((pool[column], _exact_distances(X, part[row], pool[column]), row))
+        first = np.searchsorted(row, np.arange(len(part)))  # row is sorted
+        out.append(pool[column[order[first[:, None] + np.arange(n_nearest)]]])
+    return np.concatenate(out)
 
 
 def nearest_triplets(X, y, n_targets=3, n_impostors=10):
-    """Every row with its nearest same-class rows times its nearest other-class rows."""
-    y, triplets = np.asarray(y), []
-    for label in np.unique(y):
-        same, other = np.flatnonzero(y == label), np.flatnonzero(y != label)
-        t, m = min(n_targets, len(same) - 1), min(n_impostors, len(other))
-        if t < 1:
-            continue
-        near = NearestNeighbors(n_neighbors=t).fit(X[same]).kneighbors(return_distance=False)
-        far = NearestNeighbors(n_neighbors=m).fit(X[other])
-        far = far.kneighbors(X[same], return_distance=False)
-        i = np.repeat(same, t * m)
-        triplets.append(
-            np.stack(
-                [i, np.repeat(same[near], m, axis=1).ravel(), np.tile(other[far], t).ravel()], 1
-            )
+    """Each row with its nearest rows of the same class times its nearest rows of the others.
+
+    Parameters
+    ----------
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Rows; distances are Euclidean, and CSR rows are not made dense.
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+    n_targets, n_impostors : int, default=3 and 10
+        Neighbours of the same class and of the other classes, at least 1; fewer are used
+        where a class has no more.
+
+    Returns
+    -------
+    triplets : ndarray of shape (n_triplets, 3)
+        Anchors ascending; targets, then impostors, from near to far, ties to the lower row
+        number. A copy of a row may be its target, the row itself never is. A row alone in
+        its class is no anchor, but it may be an impostor.
+
+    Raises
+    ------
+    ValueError
+        If X and y differ in length, X is not finite, or the labels allow no triplet.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eqs. (triplets-nearest) and (triplets-candidates).
+    Paper: section V-A (stSCML).
+
+    Examples
+    --------
+    >>> nearest_triplets([[0.0], [1.0], [3.0]], ["a", "a", "b"]).tolist()
+    [[0, 1, 2], [1, 0, 2]]
+    """
+    X = _check_rows(X)
+    a, b = _count(n_targets, "n_targets"), _count(n_impostors, "n_impostors")
+    codes, sizes = _classes_with_triplets(y)
+    if X.shape[0] != len(codes):
+        raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
+    X, blocks = X.astype(float), []
+    for code in np.flatnonzero(sizes > 1):
+        same, other = np.flatnonzero(codes == code), np.flatnonzero(codes != code)
+        near = _nearest_rows(X, same, same, min(a, len(same) - 1))
+        far = _nearest_rows(X, same, other, min(b, len(other)))
+        blocks.append(_block_of(same, near, far))
+    triplets = np.concatenate(blocks)
+    return triplets[np.argsort(triplets[:, 0], kind="stable")]
+
+
+def _check_triplets(triplets, n_samples):
+    """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
+    triplets = np.asarray(triplets)
+    if triplets.size == 0:
+        return np.zeros((0, 3), dtype=np.intp)
+    if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+        raise ValueError(
+            f"triplets has shape {triplets.shape} and dtype {triplets.dtype}: "
+            "give an integer array of shape (n_triplets, 3)"
         )
-    return np.vstack(triplets)
+    for row in np.flatnonzero(((triplets < 0) | (triplets >= n_samples)).any(axis=1)):
+        raise ValueError(
+            f"triplets[{row}] is {tuple(triplets[row].tolist())}, but X has {n_samples} rows: "
+            f"row numbers go from 0 to {n_samples - 1}"
+        )
+    return triplets.astype(np.intp)
+
+
+def _is_distance(metric_type):
+    if metric_type not in ("similarity", "distance"):
+        raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
+    return metric_type == "distance"
+
+
+def _paired_margins(metric, X, triplets, distance):
+    """Margins from gathered rows, a block of triplets at a time."""
+    out, step = np.empty(len(triplets)), max(1, _BLOCK // X.shape[1])
+    for start in range(0, len(triplets), step):
+        i, j, k = triplets[start : start + step].T
+        if distance:
+            values = metric.quadratic(X[i] - X[k]) - metric.quadratic(X[i] - X[j])
+        else:
+            values = metric.paired(X[i], X[j] - X[k])
+        out[start : start + step] = values
+    return out
+
+
+def _gram_margins(metric, X, triplets, distance):
+    """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
+    out, step = np.empty(len(triplets)), max(1, 4 * _BLOCK // X.shape[0])
+    if distance:
+        metric = metric.symmetrized()
+        X = X if sparse.issparse(X) else X - X.mean(axis=0)
+        squares = metric.quadratic(X)
+    anchors, place = np.unique(triplets[:, 0], return_inverse=True)
+    for start in range(0, len(anchors), step):
+        gram = metric.bilinear(X[anchors[start : start + step]], X)
+        part = np.flatnonzero((place >= start) & (place < start + step))
+        row, (_, j, k) = place[part] - start, triplets[part].T
+        gap = gram[row, j] - gram[row, k]
+        out[part] = 2 * gap + squares[k] - squares[j] if distance else gap
+    return out
 
 
 def triplet_margins(metric, X, triplets, metric_type):
-    """s(i,j) - s(i,k), or d(i,k) - d(i,j)."""
-    i, j, k = np.asarray(triplets).T
-    if metric_type == "similarity":
-        S = metric.bilinear(X, X)
-        return S[i, j] - S[i, k]
-    S = metric.symmetrized().bilinear(X, X)
-    q = np.diag(S)
-    return (q[k] - 2 * S[i, k]) - (q[j] - 2 * S[i, j])
+    """By how much each triplet holds: s(i, j) - s(i, k), or d(i, k) - d(i, j).
+
+    Parameters
+    ----------
+    metric : FactoredMetric of shape (n_features, n_features)
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+    triplets : array-like of shape (n_triplets, 3)
+        Row numbers (i, j, k) of X; may be empty.
+    metric_type : {"similarity", "distance"}
+
+    Returns
+    -------
+    margins : ndarray of shape (n_triplets,)
+        Positive where i is closer to j than to k.
+
+    Raises
+    ------
+    ValueError
+        If X is not finite or does not fit the metric, or triplets are no row numbers of X.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eqs. (triplets-margin), (triplets-paired) and (triplets-gram).
+    Paper: Table I.
+    Up to n_samples triplets the rows are gathered; beyond, inner products are looked up.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> X = [[0.0], [1.0], [3.0]]
+    >>> triplet_margins(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
+    [8.0]
+    """
+    distance, X = _is_distance(metric_type), _check_rows(X)
+    if X.shape[1] != metric.n_features:
+        raise ValueError(
+            f"X has {X.shape[1]} features but metric has {metric.n_features}: "
+            "use the rows the metric was learned for"
+        )
+    triplets = _check_triplets(triplets, X.shape[0])
+    form = _gram_margins if len(triplets) > X.shape[0] else _paired_margins
+    return form(metric, X, triplets, distance)
 
 
 def triplet_hinge(metric, X, triplets, metric_type, margin=1.0):
+    """Hinge loss of each triplet, max(0, margin - triplet margin).
+
+    Parameters
+    ----------
+    metric, X, triplets, metric_type
+        As in `triplet_margins`.
+    margin : float, default=1.0
+        The margin asked for, at least 0.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_triplets,)
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eq. (triplets-loss).
+    Paper: Table I, whose distance row has the wrong sign.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> X = [[0.0], [1.0], [1.25]]
+    >>> triplet_hinge(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
+    [0.4375]
+    """
+    if not (np.isscalar(margin) and 0 <= margin < np.inf):
+        raise ValueError(f"margin is {margin!r}: give a finite number of at least 0")
     return np.maximum(margin - triplet_margins(metric, X, triplets, metric_type), 0.0)
 
 
 def triplet_loss(metric, X, triplets, metric_type, margin=1.0):
+    """Mean hinge over all triplets, the satisfied ones included; 0.0 over no triplets.
+
+    Parameters
+    ----------
+    metric, X, triplets, metric_type, margin
+        As in `triplet_hinge`.
+
+    Returns
+    -------
+    loss : float
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eq. (triplets-loss).
+    Paper: section III-B, eq. 3.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> X, triplets = [[0.0], [1.0], [1.25]], [[0, 1, 2], [1, 0, 2]]
+    >>> triplet_loss(FactoredMetric.identity(1), X, triplets, "distance")
+    1.1875
+    """
     losses = triplet_hinge(metric, X, triplets, metric_type, margin)
     return float(losses.mean()) if len(losses) else 0.0
 
 
+def triplet_counts(triplets, n_samples, metric_type):
+    """Coefficients K of the sum of triplet gradients, sum = X' K X.
+
+    Parameters
+    ----------
+    triplets : array-like of shape (n_triplets, 3)
+        Row numbers (i, j, k); a triplet given twice counts twice.
+    n_samples : int
+        Number of rows of X.
+    metric_type : {"similarity", "distance"}
+
+    Returns
+    -------
+    counts : CSR array of shape (n_samples, n_samples)
+        Its rows sum to zero. Symmetric for a distance.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eqs. (triplets-k-similarity) and (triplets-k-distance).
+    Paper: Table I, last column.
+
+    Examples
+    --------
+    >>> triplet_counts([[0, 1, 2]], 3, "similarity").toarray().astype(int).tolist()
+    [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
+    """
+    i, j, k = _check_triplets(triplets, n_samples).T
+    rows, columns, signs = [i, i], [k, j], [1, -1]
+    if _is_distance(metric_type):
+        rows, columns, signs = [j, i, j, k, i, k], [j, j, i, k, k, i], [1, -1, -1, -1, 1, 1]
+    values = np.repeat(np.array(signs, dtype=float), len(i))
+    place = (np.concatenate(rows), np.concatenate(columns))
+    counts = sparse.csr_array((values, place), shape=(n_samples, n_samples))
+    counts.eliminate_zeros()
+    return counts
+
+
 def triplet_gradient(metric, X, triplets, metric_type, margin=1.0):
-    """Mean hinge and its gradient X'KX as a FactoredMetric with a sparse core K."""
+    """Mean hinge and its gradient with respect to the metric, kept as X' K X.
+
+    Parameters
+    ----------
+    metric, X, triplets, metric_type, margin
+        As in `triplet_hinge`.
+
+    Returns
+    -------
+    loss : float
+        Mean hinge over all triplets.
+    gradient : FactoredMetric
+        alpha = 0, factor X, core K (sparse). Only violated triplets enter; the divisor is
+        the number of all triplets. Zero where no triplet is violated or none is given.
+
+    Notes
+    -----
+    Derived in chapter 2 (triplets), eqs. (triplets-gradient) and (triplets-kink).
+    Paper: section IV, eq. 8 (G_t) and Table I. At a kink this is the subgradient that leaves
+    out triplets whose margin is met exactly.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> X, triplets = [[0.0], [1.0], [1.25]], [[0, 1, 2]]
+    >>> loss, G = triplet_gradient(FactoredMetric.identity(1), X, triplets, "distance")
+    >>> loss, G.to_dense().tolist()
+    (0.4375, [[-0.5625]])
+    """
+    X = _check_rows(X)
     losses = triplet_hinge(metric, X, triplets, metric_type, margin)
-    n, m = X.shape[0], max(len(losses), 1)
-    i, j, k = np.asarray(triplets)[losses > 0].T
-    one = np.full(len(i), 1.0 / m)
-    if metric_type == "similarity":
-        rows, cols, values = [i, i], [k, j], [one, -one]
-    else:
-        rows, cols = [i, j, j, i, k, k], [j, i, j, k, i, k]
-        values = [-one, -one, one, one, one, -one]
-    K = sparse.coo_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(cols))), shape=(n, n)
-    ).tocsr()
-    return float(losses.sum() / m), FactoredMetric(0.0, X, K)
+    total = max(len(losses), 1)
+    violated = _check_triplets(triplets, X.shape[0])[losses > 0]
+    core = triplet_counts(violated, X.shape[0], metric_type) / total
+    return float(losses.sum() / total), FactoredMetric(0.0, X, core)
