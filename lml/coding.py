@@ -6,11 +6,15 @@ backtracking and adaptive restart. Every result carries its certificate: the dis
 minus the gradient to the subdifferential of the penalty.
 """
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import linalg
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
 
-__all__ = ["CodeLoss", "CodingResult", "fista"]
+__all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class CodeLoss:
 
     Notes
     -----
-    Derived in chapter 3 (coding), eqs. (coding-gradient) and (coding-trace). Paper: section IV-B, eq. 11.
+    Derived in chapter 3 (coding), eqs. (coding-gradient) and (coding-trace).
+    Paper: section IV-B, eq. 11.
 
     Examples
     --------
@@ -75,11 +80,10 @@ def _proximal_step(smooth, penalty, V, value_V, gradient_V, step):
     eps = np.finfo(float).eps
     for _ in range(100):
         P = penalty.prox(V - step * gradient_V, step)
-        move = P - V
-        value, gradient = smooth(P)
+        move, (value, gradient) = P - V, smooth(P)
         if value_V is None:  # the gradient is affine: the bend is exact without values
             bend = 0.5 * np.sum((gradient - gradient_V) * move)
-            noise = 8 * eps * np.linalg.norm(gradient_V) * np.linalg.norm(move)
+            noise = 8 * eps * linalg.norm(gradient_V) * linalg.norm(move)
         else:
             bend = value - value_V - np.sum(gradient_V * move)
             noise = 64 * eps * max(abs(value), abs(value_V))
@@ -180,7 +184,7 @@ def fista(
 
     Notes
     -----
-    Derived in chapter 3 (coding), eqs. (coding-prox-step), (coding-backtracking) and (coding-fista).
+    Derived in chapter 3 (coding), eqs. (coding-prox-step) and (coding-fista).
     Paper: section IV-B, Algorithm 1, corrected.
 
     Examples
@@ -191,14 +195,132 @@ def fista(
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
     [[1.0, 0.25], [0.25, 2.0]]
     """
+    if not (tol >= 0.0 and max_iter >= 0):
+        raise ValueError(f"tol is {tol!r} and max_iter is {max_iter!r}: neither may be negative")
     W = np.array(init, dtype=float)
     scale = np.linalg.norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     history = []
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
-    for n_iter, (W, value, gradient, step) in enumerate(iterates):
+    for n_iter, (W, value, gradient, last_step) in enumerate(iterates):  # noqa: B007
         history.append(float(value + penalty.value(W)))
         certificate = penalty.certificate(W, gradient)
         if certificate <= tol * scale or n_iter >= max_iter:
             break
     done = bool(certificate <= tol * scale)
-    return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), step)
+    return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
+
+
+def _check_coding(dictionary, target, code_penalty, init):
+    """The dictionary as an array; every argument checked before any work is done."""
+    L = check_array(dictionary, dtype=np.float64, input_name="dictionary")
+    d, n_features = L.shape
+    if target.n_features != n_features:
+        raise ValueError(
+            f"target is a metric on {target.n_features} features but dictionary has"
+            f" {n_features} columns: both must be of the same task"
+        )
+    if not (np.isscalar(code_penalty) and 0.0 <= code_penalty < np.inf):
+        raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
+    if init is not None and np.shape(init) != (d, d):
+        raise ValueError(
+            f"init has shape {np.shape(init)} but dictionary has {d} rows: use shape ({d}, {d})"
+        )
+    return L
+
+
+def code_loss(dictionary, target):
+    """The smooth part of the coding problem for the symmetric part of a target.
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+    target : FactoredMetric on D features
+
+    Returns
+    -------
+    CodeLoss
+        Its ``projected`` and ``constant`` belong to (M + M') / 2.
+
+    Notes
+    -----
+    Derived in chapter 3 (coding), eqs. (coding-trace) and (coding-split).
+    Paper: section IV-B, eq. 11.
+    """
+    target = target.symmetrized()
+    projected = target.project(dictionary)
+    return CodeLoss(
+        dictionary @ dictionary.T, (projected + projected.T) / 2, 0.5 * target.norm() ** 2
+    )
+
+
+def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=None):
+    """The sparse code of a metric: argmin 1/2 ||L'WL - M||_F^2 + code_penalty ||W||_1,off.
+
+    Parameters
+    ----------
+    dictionary : array-like of shape (d, D)
+        L, the rows of the dictionary. With orthonormal rows the answer is one soft threshold.
+    target : FactoredMetric
+        M, a metric on D features. A non-symmetric target is symmetrised: for symmetric codes
+        the objective splits, and the antisymmetric part adds a constant that is left out.
+    code_penalty : float
+        Strength of the off-diagonal l1 penalty, >= 0, in the units of M.
+    tol : float, default=1e-8
+        Stop when the certificate is at most ``tol * ||L M L'||_F``.
+    max_iter : int, default=500
+        Largest number of proximal steps.
+    init : array-like of shape (d, d), optional
+        First code (symmetrised); zeros when left out. Not used when the rows are orthonormal.
+
+    Returns
+    -------
+    CodingResult
+        The code is exactly symmetric. ``n_iter`` is 0 when the closed form applies.
+
+    Raises
+    ------
+    ValueError
+        If the target has another number of features than the dictionary, or an argument is
+        out of range.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If ``max_iter`` steps did not reach the tolerance.
+
+    Notes
+    -----
+    Derived in chapter 3 (coding), eqs. (coding-closed-form) and (coding-certificate).
+    Paper: section IV-B, Algorithm 1, corrected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lml.metrics import FactoredMetric
+    >>> target = FactoredMetric.from_dense([[2.0, 0.5, 0], [0.5, 1.0, 0], [0, 0, 3.0]])
+    >>> code_metric(np.eye(3)[:2], target, code_penalty=0.2).code.round(6).tolist()
+    [[2.0, 0.3], [0.3, 1.0]]
+    """
+    L = _check_coding(dictionary, target, code_penalty, init)
+    smooth, penalty = code_loss(L, target), _OffDiagonalL1(code_penalty)
+    d, largest = len(L), max(linalg.norm(smooth.gram, 2), np.finfo(float).tiny ** 0.25)
+    scale = float(linalg.norm(smooth.projected))
+    start = np.zeros((d, d)) if init is None else (np.asarray(init) + np.transpose(init)) / 2
+    if np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
+        start = penalty.prox(smooth.projected, 1.0)
+    result = fista(smooth, penalty, start, largest**-2, tol, max_iter, scale, affine_gradient=True)
+    if not result.converged:
+        _warn_not_converged(result, tol * scale, smooth.gram)
+    W = np.triu(result.code)
+    return replace(result, code=W + np.triu(W, 1).T)
+
+
+def _warn_not_converged(result, wanted, gram):
+    warnings.warn(
+        f"code_metric stopped after {result.n_iter} steps with certificate"
+        f" {result.certificate:.2e}; tol asks for {wanted:.2e}. The condition number of the"
+        f" problem is {np.linalg.cond(gram) ** 2:.1e}: raise max_iter, or make the rows of"
+        " dictionary orthonormal (then one soft threshold is exact)",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

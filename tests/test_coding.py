@@ -1,0 +1,248 @@
+"""The coding module: gradient, solver, certificate and errors, against independent oracles."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from lml.coding import CodeLoss, code_loss, code_metric, fista
+from lml.metrics import FactoredMetric
+
+
+def problem(d=4, n_features=7, seed=0):
+    rng = np.random.default_rng(seed)
+    L = rng.standard_normal((d, n_features))
+    M = rng.standard_normal((n_features, n_features))
+    return L, M, rng
+
+
+def objective(W, L, M, strength):
+    off = np.abs(W).sum() - np.abs(np.diag(W)).sum()
+    return 0.5 * np.sum((L.T @ W @ L - M) ** 2) + strength * off
+
+
+class OffDiagonal:
+    """A penalty written apart from the package."""
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def value(self, W):
+        return self.strength * np.abs(W[~np.eye(len(W), dtype=bool)]).sum()
+
+    def prox(self, W, step):
+        cut = np.full(W.shape, step * self.strength)
+        np.fill_diagonal(cut, 0.0)
+        return np.sign(W) * np.maximum(np.abs(W) - cut, 0.0)
+
+    def certificate(self, W, gradient):
+        total = 0.0
+        for (i, j), g in np.ndenumerate(gradient):
+            s = self.strength if i != j else 0.0
+            total += max(abs(g) - s, 0.0) ** 2 if W[i, j] == 0 else (g + s * np.sign(W[i, j])) ** 2
+        return np.sqrt(total)
+
+
+def test_loss_and_gradient_against_the_definition():
+    L, M, rng = problem()
+    M_plus = (M + M.T) / 2
+    loss = code_loss(L, FactoredMetric.from_dense(M))
+    W = rng.standard_normal((4, 4))
+    value, gradient = loss(W)
+    np.testing.assert_allclose(value, objective(W, L, M_plus, 0.0), rtol=1e-12)
+    numeric = optimize.approx_fprime(
+        W.ravel(), lambda w: objective(w.reshape(4, 4), L, M_plus, 0.0), 1e-7
+    )
+    np.testing.assert_allclose(gradient.ravel(), numeric, rtol=1e-4, atol=1e-3)
+
+
+def test_loss_of_a_non_symmetric_target_and_code():
+    L, M, rng = problem(3, 5, 1)
+    W = rng.standard_normal((3, 3))
+    value, gradient = CodeLoss(L @ L.T, L @ M @ L.T, 0.5 * np.sum(M**2))(W)
+    np.testing.assert_allclose(value, objective(W, L, M, 0.0), rtol=1e-12)
+    np.testing.assert_allclose(gradient, L @ (L.T @ W @ L - M) @ L.T, atol=1e-11)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 2.0, 1e3])
+def test_solution_against_a_derivative_free_walk(strength):
+    L, M, rng = problem()
+    found = code_metric(L, FactoredMetric.from_dense(M), strength, tol=1e-10, max_iter=20000)
+    assert found.converged
+    M_plus = (M + M.T) / 2
+    best = objective(found.code, L, M_plus, strength)
+    np.testing.assert_allclose(found.objective, best, rtol=1e-9)
+    for size in [1.0, 1e-2, 1e-4]:
+        for E in rng.standard_normal((50, 4, 4)):
+            assert objective(found.code + size * E, L, M_plus, strength) >= best - 1e-9
+
+
+def test_no_penalty_is_least_squares():
+    L, M, _ = problem(3, 6, 2)
+    found = code_metric(L, FactoredMetric.from_dense(M), 0.0, tol=1e-12, max_iter=20000)
+    design = np.kron(L.T, L.T)  # vec(L'WL) for row-major vec
+    expected = np.linalg.lstsq(design, ((M + M.T) / 2).ravel(), rcond=None)[0]
+    np.testing.assert_allclose(found.code.ravel(), expected, atol=1e-8)
+
+
+def test_orthonormal_rows_take_no_iteration():
+    L, M, _ = problem(4, 9, 3)
+    Q = np.linalg.qr(L.T)[0].T
+    M_plus = (M + M.T) / 2
+    found = code_metric(Q, FactoredMetric.from_dense(M), 0.4)
+    B = Q @ M_plus @ Q.T
+    expected = np.sign(B) * np.maximum(np.abs(B) - 0.4, 0)
+    np.fill_diagonal(expected, np.diag(B))
+    np.testing.assert_allclose(found.code, expected, atol=1e-13)
+    assert found.n_iter == 0
+    assert found.certificate < 1e-12
+    general = fista(code_loss(Q, FactoredMetric.from_dense(M)), OffDiagonal(0.4), np.zeros((4, 4)))
+    np.testing.assert_allclose(general.code, found.code, atol=1e-8)
+
+
+def test_code_is_exactly_symmetric_and_very_strong_penalty_gives_a_diagonal():
+    L, M, _ = problem()
+    weak = code_metric(L, FactoredMetric.from_dense(M), 0.3, max_iter=20000)
+    assert np.array_equal(weak.code, weak.code.T)
+    strong = code_metric(L, FactoredMetric.from_dense(M), 1e3, max_iter=20000)
+    assert np.count_nonzero(strong.code - np.diag(np.diag(strong.code))) == 0
+    A, B = L @ L.T, L @ M @ L.T
+    expected = np.linalg.solve(A * A, np.diag(B))  # the diagonal problem, in closed form
+    np.testing.assert_allclose(np.diag(strong.code), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("step", [1e-3, 1.0, 1e6])
+def test_fista_does_not_depend_on_the_first_step(affine, step):
+    L, M, _ = problem(3, 5, 4)
+    loss = code_loss(L, FactoredMetric.from_dense(M))
+    options = {"tol": 1e-9, "max_iter": 50000, "affine_gradient": affine}
+    found = fista(loss, OffDiagonal(0.5), np.zeros((3, 3)), step=step, **options)
+    expected = fista(loss, OffDiagonal(0.5), np.eye(3), restart=False, **options)
+    assert found.converged
+    assert found.step <= step
+    np.testing.assert_allclose(found.code, expected.code, atol=1e-6)
+
+
+def test_rate_bound_holds_without_restart():
+    L, M, _ = problem(5, 8, 5)
+    L = np.diag([1, 0.5, 0.3, 0.2, 0.1]) @ L
+    loss = code_loss(L, FactoredMetric.from_dense(M))
+    penalty, start = OffDiagonal(0.05), np.ones((5, 5))
+    options = {"max_iter": 30000, "affine_gradient": True}
+    best = fista(loss, penalty, start, tol=1e-11, **options)
+    run = fista(loss, penalty, start, tol=0.0, restart=False, max_iter=300)
+    k = np.arange(1, 301)
+    bound = 2 * np.sum((start - best.code) ** 2) / (run.step * (k + 1) ** 2)
+    assert np.all(run.objective_history[1:] - best.objective <= bound + 1e-9)
+
+
+def test_fista_solves_a_problem_that_is_not_quadratic():
+    rng = np.random.default_rng(6)
+    Z, targets = rng.standard_normal((40, 4)), rng.choice([-1.0, 1.0], 40)
+
+    def logistic(W):
+        margin = targets * np.einsum("ij,jk,ik->i", Z, W, Z)
+        weight = -targets / (1 + np.exp(margin)) / 40
+        return np.mean(np.logaddexp(0, -margin)), (Z * weight[:, None]).T @ Z
+
+    found = fista(logistic, OffDiagonal(0.05), np.zeros((2, 2)).repeat(2, 0).repeat(2, 1), step=50)
+    assert found.converged
+
+    def smooth_split(x):
+        W = np.zeros((4, 4))
+        off = ~np.eye(4, dtype=bool)
+        W[off], W[~off] = x[:12] - x[12:24], x[24:]
+        value, gradient = logistic(W)
+        slope = np.concatenate([gradient[off] + 0.05, -gradient[off] + 0.05, gradient[~off]])
+        return value + 0.05 * x[:24].sum(), slope
+
+    bounds = [(0, None)] * 24 + [(None, None)] * 4
+    oracle = optimize.minimize(smooth_split, np.zeros(28), jac=True, bounds=bounds, tol=1e-12)
+    np.testing.assert_allclose(found.objective, oracle.fun, rtol=1e-6)
+
+
+def test_factored_and_sparse_targets_agree_with_the_dense_one():
+    rng = np.random.default_rng(7)
+    X = sparse.random(6, 30, 0.3, format="csr", random_state=0)
+    C = rng.standard_normal((6, 6))
+    L = rng.standard_normal((4, 30))
+    dense = 1.5 * np.eye(30) + X.toarray().T @ C @ X.toarray()
+    sparse_target = FactoredMetric(1.5, X, C)
+    expected = code_metric(L, FactoredMetric.from_dense(dense), 0.3)
+    found = code_metric(L, sparse_target, 0.3)
+    np.testing.assert_allclose(found.code, expected.code, atol=1e-7)
+    np.testing.assert_allclose(found.objective, expected.objective, rtol=1e-9)
+
+
+def test_many_features_never_form_a_square_matrix():
+    n_features = 35_846
+    X = sparse.random(20, n_features, 0.01, format="csr", random_state=0)
+    L = np.linalg.qr(np.random.default_rng(0).standard_normal((n_features, 5)))[0].T
+    found = code_metric(L, FactoredMetric(1.0, X, np.arange(20.0)), 0.01)
+    assert found.code.shape == (5, 5)
+    assert found.n_iter == 0
+
+
+def test_a_stopped_run_warns_with_the_numbers():
+    L, M, _ = problem()
+    with pytest.warns(ConvergenceWarning, match=r"stopped after 3 steps.*condition number"):
+        found = code_metric(L, FactoredMetric.from_dense(M), 0.3, max_iter=3)
+    assert not found.converged
+    assert found.n_iter == 3
+    assert len(found.objective_history) == 4
+
+
+def test_zero_target_and_zero_dictionary_give_a_zero_code():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zero = FactoredMetric.from_dense(np.zeros((3, 3)))
+        assert not code_metric(np.array([[1.0, 2.0, 0.0]]), zero, 0.1).code.any()
+        eye = FactoredMetric.identity(3)
+        assert not code_metric(np.zeros((2, 3)), eye, 0.1).code.any()
+
+
+def test_more_rows_than_features_and_repeated_rows():
+    L, M, _ = problem(3, 2, 8)
+    for rows in (L, np.vstack([L, L[:1]])):
+        found = code_metric(rows, FactoredMetric.from_dense(M), 0.2, max_iter=50000)
+        assert found.converged
+
+
+def test_inputs_are_left_alone_and_any_layout_works():
+    L, M, _ = problem()
+    target = FactoredMetric.from_dense(M)
+    expected = code_metric(L, target, 0.3, max_iter=5000).code
+    init = np.eye(4)
+    L.setflags(write=False)
+    init.setflags(write=False)
+    warm = code_metric(L, target, 0.3, max_iter=5000, init=init)
+    np.testing.assert_allclose(warm.code, expected, atol=1e-6)
+    for other in (L.tolist(), np.asfortranarray(L), np.repeat(L, 2, 0)[::2]):
+        np.testing.assert_allclose(code_metric(other, target, 0.3, max_iter=5000).code, expected)
+    single = code_metric(L.astype(np.float32), target, 0.3, max_iter=5000)
+    np.testing.assert_allclose(single.code, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dictionary": np.ones((2, 5))}, "3 features.*5 columns"),
+        ({"dictionary": np.array([[1.0, np.nan, 0.0]])}, "NaN"),
+        ({"code_penalty": -0.1}, "code_penalty is -0.1"),
+        ({"code_penalty": np.inf}, "code_penalty is inf"),
+        ({"init": np.eye(3)}, r"\(3, 3\).*2 rows"),
+        ({"max_iter": -1}, "max_iter is -1"),
+        ({"tol": -1.0}, "tol is -1.0"),
+    ],
+)
+def test_errors_name_the_argument_and_the_value(change, said):
+    arguments = {
+        "dictionary": np.eye(3)[:2],
+        "target": FactoredMetric.identity(3),
+        "code_penalty": 0.1,
+    } | change
+    with pytest.raises(ValueError, match=said):
+        code_metric(**arguments)
