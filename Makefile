@@ -1,28 +1,61 @@
+# make book   build the package from the chapters, execute them, render the site
+# make test   everything that must hold before a change is merged
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(CURDIR)/$(VENV)/bin
+JOBS ?= auto
+
+# Notebooks run with the kernel of this environment, whatever kernels the user has.
+export JUPYTER_PREFER_ENV_PATH := 1
+export PATH := $(BIN):$(PATH)
+# Two or more processes at once: one BLAS thread each.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
 ifndef LML_DATA
 ifneq ($(wildcard ../shared/data),)
 export LML_DATA := $(abspath ../shared/data)
 endif
 endif
 
+.DEFAULT_GOAL := help
+.PHONY: help book test tangle execute site-check results clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
 $(VENV)/ready: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; give one with PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps -e .
-	touch $@
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
 
-.PHONY: book test
-book: $(VENV)/ready
+book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site
 	$(BIN)/python tools/tangle.py
-	rm -rf _build/.jupyter_cache _build/.doctrees
+	rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going
-	@echo "The book is at $(CURDIR)/_build/html/index.html"
+	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
-test: $(VENV)/ready
+test: $(VENV)/ready  ## tangle check, ruff, pytest, nbval and the contract of the chapters
 	$(BIN)/python tools/tangle.py --check
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check lml tests tools
-	$(BIN)/python -m pytest -n auto tests
-	$(BIN)/python -m pytest -n auto --dist loadfile --nbval-lax --nbval-current-env book
+	$(BIN)/ruff format --check lml tests tools book/_ext
+	$(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
+
+tangle: $(VENV)/ready  ## write lml/ from the chapters
+	$(BIN)/python tools/tangle.py
+
+execute: tangle  ## run every chapter and store its outputs
+	$(BIN)/python tools/execute.py
+
+site-check: $(VENV)/ready  ## open every built page in headless Chromium (after make book)
+	$(BIN)/python tools/site_check.py
+
+results: $(VENV)/ready  ## run the experiments on the real data and write results/
+	$(BIN)/python -m lml.experiments run usps --jobs 2
+
+clean:  ## remove what was built, keep the environment
+	rm -rf _build build dist

@@ -1,0 +1,78 @@
+"""The package as a whole: one-way imports, the API page, the one list of pins."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import tomllib
+from importlib.metadata import requires, version
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from tangle import ROOT, read_chapters
+
+MODULES = [chapter.name for chapter in read_chapters(ROOT) if chapter.cells]
+PINNED = [
+    Requirement(line)
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    if line.strip() and not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_only_earlier_ones(name):
+    tree = ast.parse((ROOT / "lml" / f"{name}.py").read_text(encoding="utf-8"))
+    imported = {
+        node.module.removeprefix("lml.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lml")
+    }
+    assert imported <= set(MODULES[: MODULES.index(name)])
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_has_a_docstring(name):
+    module = importlib.import_module(f"lml.{name}")
+    assert module.__doc__
+    bare = [
+        n for n in module.__all__ if callable(getattr(module, n)) and not getattr(module, n).__doc__
+    ]
+    assert not bare
+
+
+def test_api_page_lists_every_module():
+    page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    assert re.findall(r"automodule:: lml\.(\w+)", page) == MODULES
+
+
+def test_every_pin_is_exact_and_jupyter_book_stays_below_2():
+    loose = [str(r) for r in PINNED if [s.operator for s in r.specifier] != ["=="]]
+    assert not loose
+    pins = {r.name.lower(): next(iter(r.specifier)).version for r in PINNED}
+    assert pins["jupyter-book"].startswith("1.")
+
+
+def test_pins_satisfy_the_bounds_of_the_distribution():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = {r.name.lower(): next(iter(r.specifier)).version for r in PINNED}
+    for text in project["dependencies"]:
+        bound = Requirement(text)
+        assert pins[bound.name] in bound.specifier
+
+
+def test_environment_and_workflows_read_the_one_list():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    plain = [d for d in environment["dependencies"] if isinstance(d, str)]
+    assert {re.split(r"[<>=]", d)[0] for d in plain} == {"python", "pip"}
+    assert environment["dependencies"][-1]["pip"] == ["-r requirements.txt", "-e ."]
+    for path in [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]:
+        assert "pip install" not in path.read_text(encoding="utf-8")
+    assert "-r requirements.txt" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_installed_versions_are_the_pinned_ones():
+    pins = {r.name: next(iter(r.specifier)).version for r in PINNED}
+    assert {n: version(n) for n in ("numpy", "scipy", "scikit-learn")}.items() <= pins.items()
+    assert requires("lifelong-metric-learning")

@@ -1,0 +1,174 @@
+"""Open every built page in headless Chromium at desktop and phone width.
+
+Fails on console errors, failed or off-site requests, equations that were not rendered,
+markup left raw, pictures that are missing or have no alternative text, dead links and
+anchors, launch links to files that do not exist, and sideways overflow.
+
+Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. The browser
+is the one named by ``CHROME``, or a chromium or google-chrome on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import os
+import re
+import shutil
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlparse
+
+from playwright.sync_api import Page, sync_playwright
+from tangle import ROOT
+
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+RAW = re.compile(r"\$\$|\\\(|\\\[|\{(?:eq|cite|doc|ref|numref)(?::\w+)?\}`|#\| export")
+LOOK = """() => {
+  const skip = new Set(['SCRIPT', 'STYLE', 'CODE', 'PRE', 'KBD']);
+  const walker = document.createTreeWalker(
+    document.querySelector('article') || document.body, NodeFilter.SHOW_TEXT, n => {
+      for (let e = n.parentElement; e; e = e.parentElement)
+        if (skip.has(e.tagName) || e.tagName.startsWith('MJX')) return NodeFilter.FILTER_REJECT;
+      return NodeFilter.FILTER_ACCEPT;
+    });
+  const text = [];
+  while (walker.nextNode()) text.push(walker.currentNode.data);
+  const images = [...document.querySelectorAll('article img')];
+  return {
+    text: text.join('\\n'),
+    mathErrors: document.querySelectorAll('mjx-merror, [data-mjx-error]').length,
+    unrendered: [...document.querySelectorAll('.math')]
+      .filter(e => !e.querySelector('mjx-container')).length,
+    broken: images.filter(i => !i.naturalWidth).map(i => i.src),
+    silent: images.filter(i => !i.alt).map(i => i.src),
+    width: document.documentElement.scrollWidth,
+    room: document.documentElement.clientWidth,
+    ids: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
+    links: [...document.querySelectorAll('a[href]')].map(e => e.href),
+  };
+}"""
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+
+def browser_path() -> str:
+    """The Chromium to use; a clear message when there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("CHROME") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        sys.exit("site-check: no Chromium found: install one or name it in CHROME")
+    return found
+
+
+def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
+    """Load one page; what is on it, and what went wrong while it loaded."""
+    faults: list[str] = []
+
+    def on_request(request) -> None:
+        if not request.url.startswith((base, "data:", "blob:", "about:")):
+            faults.append(f"off-site request {request.url}")
+
+    def on_response(response) -> None:
+        if response.status >= 400:
+            faults.append(f"{response.status} for {response.url}")
+
+    def on_console(message) -> None:
+        if message.type == "error":
+            faults.append(f"console: {message.text}")
+
+    handlers = {
+        "request": on_request,
+        "response": on_response,
+        "console": on_console,
+        "pageerror": lambda error: faults.append(f"script error: {error}"),
+        "requestfailed": lambda request: faults.append(f"failed request {request.url}"),
+    }
+    for event, handler in handlers.items():
+        page.on(event, handler)
+    page.goto(url, wait_until="networkidle")  # lets the redirect of the front page happen
+    page.evaluate("async () => { await window.MathJax?.startup?.promise; return true; }")
+    page.wait_for_timeout(100)
+    seen = page.evaluate(LOOK)
+    for event, handler in handlers.items():
+        page.remove_listener(event, handler)
+    return seen, faults
+
+
+def page_faults(seen: dict) -> list[str]:
+    """What is wrong with one page as it stands in the browser."""
+    faults = [f"raw markup {match!r}" for match in sorted(set(RAW.findall(seen["text"])))]
+    if seen["mathErrors"] or seen["unrendered"]:
+        faults.append(f"{seen['mathErrors']} bad and {seen['unrendered']} unrendered equations")
+    if seen["width"] > seen["room"]:
+        faults.append(f"sideways overflow: {seen['width']} in a window of {seen['room']}")
+    faults += [f"missing picture {src}" for src in seen["broken"]]
+    faults += [f"picture without alternative text {src}" for src in seen["silent"]]
+    return faults
+
+
+def link_faults(links: dict[str, list[str]], ids: dict[str, set[str]], base: str, site: Path):
+    """Dead internal links and anchors, and launch links to files that are not there."""
+    for page, targets in links.items():
+        for link in sorted(set(targets)):
+            address, anchor = urldefrag(link)
+            if not address.startswith(base):
+                launch = re.search(
+                    r"(?:urlpath=\S*?|blob/[\w.-]+/)(book/[\w./%-]+\.ipynb)", unquote(link)
+                )
+                if launch and not (ROOT / launch[1]).exists():
+                    yield page, f"launch link to {launch[1]}, which is not in the repository"
+                continue
+            path = unquote(urlparse(address).path).lstrip("/") or "index.html"
+            if not (site / path).exists():
+                yield page, f"dead link {link}"
+            elif anchor and path in ids and unquote(anchor) not in ids[path] | {"top"}:
+                yield page, f"dead anchor {link}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--site", type=Path, default=ROOT / "_build" / "html")
+    parser.add_argument("--screenshots", type=Path)
+    options = parser.parse_args(argv)
+    site = options.site.resolve()
+    pages = sorted(p.relative_to(site).as_posix() for p in site.rglob("*.html"))
+    pages = [p for p in pages if not p.startswith("_")]
+    if not pages:
+        sys.exit(f"site-check: no pages in {site}: run `make book` first")
+    handler = functools.partial(QuietHandler, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_address[1]}/"
+    faults: list[tuple[str, str]] = []
+    ids, links = {}, {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=FLAGS)
+        for size, (width, height) in SIZES.items():
+            page = browser.new_page(viewport={"width": width, "height": height})
+            for name in pages:
+                seen, loading = visit(page, urljoin(base, name), base)
+                ids[name], links[name] = set(seen["ids"]), seen["links"]
+                faults += [(f"{name} ({size})", f) for f in loading + page_faults(seen)]
+                if options.screenshots:
+                    options.screenshots.mkdir(parents=True, exist_ok=True)
+                    shot = options.screenshots / f"{Path(name).stem}-{size}.png"
+                    page.screenshot(path=shot, full_page=True)
+            page.close()
+        browser.close()
+    server.shutdown()
+    faults += list(link_faults(links, ids, base, site))
+    for where, fault in faults:
+        print(f"site-check: {where}: {fault}")
+    print(f"site-check: {len(pages)} pages at {len(SIZES)} widths, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
