@@ -1,0 +1,194 @@
+# Generated from book/surrogate.ipynb by tools/tangle.py: edit the chapter.
+"""The quadratic surrogate of a task: a target metric M - eta G in the place of its rows.
+
+The passive-aggressive model of a loss, linearised at the current metric, is the squared
+distance to one target metric plus a constant. The functions give the target, both
+objectives and the penalties that keep the minimiser where it is.
+"""
+
+import numpy as np
+
+__all__ = [
+    "dropped_constant",
+    "linearized_objective",
+    "surrogate_objective",
+    "surrogate_penalty",
+    "target_metric",
+]
+
+
+def _check_rate(learning_rate):
+    """The learning rate as a float; it must be positive and finite."""
+    if not (np.isscalar(learning_rate) and 0 < learning_rate < np.inf):
+        raise ValueError(f"learning_rate is {learning_rate!r}: give a finite number above 0")
+    return float(learning_rate)
+
+
+def _check_same_space(**metrics):
+    """All metrics must have the same number of features."""
+    (first, one), *rest = metrics.items()
+    for name, other in rest:
+        if other.n_features != one.n_features:
+            raise ValueError(
+                f"{name} has {other.n_features} features but {first} has {one.n_features}: "
+                "use metrics of one task"
+            )
+
+
+def target_metric(metric, gradient, learning_rate):
+    """The target M - eta G of one gradient step, kept factored.
+
+    Parameters
+    ----------
+    metric : FactoredMetric of shape (n_features, n_features)
+        The metric M before the step.
+    gradient : FactoredMetric of shape (n_features, n_features)
+        Gradient G of the loss at M, as `lml.triplets.triplet_gradient` returns it.
+    learning_rate : float
+        The step eta, above 0.
+
+    Returns
+    -------
+    target : FactoredMetric of shape (n_features, n_features)
+        Its factor is that of the gradient where M has the same factor or none; otherwise the
+        two factors are stacked.
+
+    Notes
+    -----
+    Derived in chapter 3 (surrogate), eqs. (surrogate-square) and (surrogate-target).
+    Paper: section IV, eq. 10.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> G = FactoredMetric.from_dense([[1.0, 2.0], [2.0, 4.0]])
+    >>> target_metric(FactoredMetric.identity(2), G, 0.5).to_dense().tolist()
+    [[0.5, -1.0], [-1.0, -1.0]]
+    """
+    _check_same_space(metric=metric, gradient=gradient)
+    return metric - _check_rate(learning_rate) * gradient
+
+
+def linearized_objective(candidate, metric, loss, gradient, learning_rate):
+    """Tangent of the loss at a metric plus the proximal term, l + <Z - M, G> + |Z - M|^2 / 2 eta.
+
+    Parameters
+    ----------
+    candidate : FactoredMetric of shape (n_features, n_features)
+        The metric Z at which to evaluate, for instance ``FactoredMetric(0.0, L, W)``.
+    metric : FactoredMetric of shape (n_features, n_features)
+        The metric M at which the loss was linearised.
+    loss : float
+        Loss at M.
+    gradient : FactoredMetric of shape (n_features, n_features)
+        Gradient G of the loss at M.
+    learning_rate : float
+        The step eta, above 0.
+
+    Returns
+    -------
+    value : float
+
+    Notes
+    -----
+    Derived in chapter 3 (surrogate), eq. (surrogate-linear).
+    Paper: section IV, eq. 8, without the penalties.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> M, G = FactoredMetric.identity(1), FactoredMetric.from_dense([[-2.0]])
+    >>> linearized_objective(FactoredMetric.identity(1, 2.0), M, 3.0, G, 0.5)
+    2.0
+    """
+    _check_same_space(metric=metric, gradient=gradient, candidate=candidate)
+    step = candidate - metric
+    return float(loss + step.inner(gradient) + step.norm() ** 2 / (2 * _check_rate(learning_rate)))
+
+
+def surrogate_objective(candidate, target):
+    """Half the squared distance to the target, |Z - M*|^2 / 2.
+
+    Parameters
+    ----------
+    candidate, target : FactoredMetric of shape (n_features, n_features)
+
+    Returns
+    -------
+    value : float
+
+    Notes
+    -----
+    Derived in chapter 3 (surrogate), eqs. (surrogate-completed) and (surrogate-half).
+    Paper: section IV-B, f in eq. 11. Divided by eta and increased by `dropped_constant` it is
+    `linearized_objective`.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> round(surrogate_objective(FactoredMetric.identity(2), FactoredMetric.identity(2, 4.0)), 6)
+    9.0
+    """
+    _check_same_space(target=target, candidate=candidate)
+    return float((candidate - target).norm() ** 2 / 2)
+
+
+def dropped_constant(loss, gradient, learning_rate):
+    """What completing the square leaves over: l(M) - eta |G|^2 / 2.
+
+    Parameters
+    ----------
+    loss : float
+        Loss at M.
+    gradient : FactoredMetric
+        Gradient G of the loss at M.
+    learning_rate : float
+        The step eta, above 0.
+
+    Returns
+    -------
+    value : float
+        Also the least value of `linearized_objective`, which it takes at the target.
+
+    Notes
+    -----
+    Derived in chapter 3 (surrogate), eq. (surrogate-constant).
+    Paper: suppressed between eqs. 8 and 9.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> dropped_constant(3.0, FactoredMetric.from_dense([[-2.0]]), 0.5)
+    2.0
+    """
+    return float(loss - _check_rate(learning_rate) * gradient.norm() ** 2 / 2)
+
+
+def surrogate_penalty(penalty, learning_rate):
+    """Penalty for f = |Z - M*|^2 / 2 that keeps the minimiser: eta times the one beside the loss.
+
+    Parameters
+    ----------
+    penalty : float
+        Code penalty (lambda) or dictionary penalty (gamma) beside the loss, at least 0.
+    learning_rate : float
+        The step eta of the target, above 0.
+
+    Returns
+    -------
+    penalty : float
+
+    Notes
+    -----
+    Derived in chapter 3 (surrogate), eqs. (surrogate-scaled) and (surrogate-half).
+    Paper: section IV, eqs. 9 to 11, which keep the old letters. A target that a base learner
+    made has no learning rate: use the penalty as it is, in the units of the target.
+
+    Examples
+    --------
+    >>> surrogate_penalty(0.5, 0.25)
+    0.125
+    """
+    if not (np.isscalar(penalty) and 0 <= penalty < np.inf):
+        raise ValueError(f"penalty is {penalty!r}: give a finite number of at least 0")
+    return float(penalty) * _check_rate(learning_rate)
