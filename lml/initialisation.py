@@ -1,0 +1,251 @@
+# Generated from book/initialisation.ipynb by tools/tangle.py: edit the chapter.
+"""The first lifelong dictionary: Fisher directions, completion, orthonormal rows.
+
+A dictionary has its d rows in R^D. It begins with local Fisher directions of the first task,
+is completed by principal components of the residual rows and, when these run out, by random
+directions; its rows are orthonormal throughout.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
+from lml.triplets import _check_rows, _count
+
+__all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
+
+
+def _unit_rows(L):
+    """The nonzero rows, scaled to unit length without overflow."""
+    largest = np.abs(L).max(axis=1, initial=0.0)
+    L = L[largest > 0] / largest[largest > 0, None]
+    return L / np.linalg.norm(L, axis=1, keepdims=True)
+
+
+def orthonormal_rows(L, tol=None):
+    """Orthonormal basis of the row space, row by row in the given order.
+
+    Parameters
+    ----------
+    L : array-like of shape (n_rows, n_features)
+        Rows; zero and dependent rows are allowed, and so is an empty array.
+    tol : float or None, default=None
+        A row counts as dependent when less than this fraction of its length is new.
+        None: ten times the larger dimension of L times the machine precision.
+
+    Returns
+    -------
+    Q : ndarray of shape (rank, n_features)
+        Q Q' = I. Each row has a positive inner product with the row of L it comes from;
+        orthonormal rows are returned as they are, to rounding.
+
+    Raises
+    ------
+    ValueError
+        If L is not a finite two-dimensional array.
+
+    Notes
+    -----
+    Derived in chapter 6 (initialisation), eqs. (init-qr) and (init-gram-schmidt).
+    Paper: Theorem 1 uses the same factorisation for one task.
+
+    Examples
+    --------
+    >>> Q = orthonormal_rows([[0.0, 2.0], [0.0, 3.0], [5.0, 5.0]])
+    >>> abs(Q).round(6).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    L = np.asarray(L, dtype=float)
+    if L.ndim != 2 or not np.isfinite(L).all():
+        raise ValueError(f"L has shape {L.shape}: give a finite two-dimensional array of rows")
+    L = _unit_rows(L)
+    if not L.size:
+        return L
+    R, order = linalg.qr(L.T, mode="r", pivoting=True)
+    tol = 10 * max(L.shape) * np.finfo(float).eps if tol is None else tol
+    chosen = np.sort(order[: np.sum(np.abs(np.diag(R)) > tol)])
+    Q, R = linalg.qr(L[chosen].T, mode="economic")
+    return (Q * np.sign(np.diag(R))).T
+
+
+_ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
+
+
+def _residual_scatter(L, X):
+    """R'R for the residual R of the centred rows, and its total before the projection."""
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    if sparse.issparse(X):
+        scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
+    else:
+        scatter = (X - mean).T @ (X - mean)
+    left = scatter - (scatter @ L.T) @ L
+    return left - L.T @ (L @ left), np.trace(scatter)
+
+
+def _residual_gram(L, X):
+    """RR' and its total before the projection."""
+    X = X if sparse.issparse(X) else X - X.mean(axis=0)
+    gram = safe_sparse_dot(X, X.T, dense_output=True)
+    gram = gram - gram.mean(axis=0)
+    gram -= gram.mean(axis=1, keepdims=True)
+    inside = safe_sparse_dot(X, L.T, dense_output=True)
+    inside = inside - inside.mean(axis=0)
+    return gram - inside @ inside.T, np.trace(gram)
+
+
+def _residual_directions(L, X, n_directions, rng):
+    """Leading principal directions of the rows of X outside the span of L, unit rows."""
+    n, D = X.shape
+    if min(n, D) > _ROWS:
+        X = X[np.sort(rng.permutation(n)[:_ROWS])]
+    primal = n >= D and D <= _ROWS
+    square, total = (_residual_scatter if primal else _residual_gram)(L, X)
+    values, vectors = linalg.eigh(square)
+    order = np.argsort(-values)[:n_directions]
+    vectors = vectors[:, order[values[order] > 1e-12 * total]]
+    if not primal:
+        vectors = vectors - vectors.mean(axis=0)  # X' J u, the centred rows' combination
+        vectors = safe_sparse_dot(X.T, vectors, dense_output=True)
+    return _fix_signs((vectors - L.T @ (L @ vectors)).T)
+
+
+def complete_dictionary(L, X, n_components, random_state=None):
+    """Extend a dictionary to n_components orthonormal rows.
+
+    Parameters
+    ----------
+    L : array-like of shape (n_rows, n_features)
+        Rows to keep, made orthonormal first; may be empty.
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Rows whose residual supplies the new directions. CSR rows are not made dense.
+        When both dimensions exceed 2000, 2000 rows drawn at random are used.
+    n_components : int
+        Rows of the result, at least 1; at most n_features are returned.
+    random_state : int, RandomState instance or None, default=None
+        Draws the directions that are left when the residual is exhausted.
+
+    Returns
+    -------
+    dictionary : ndarray of shape (min(n_components, n_features), n_features)
+        Orthonormal rows: those of `orthonormal_rows(L)` first, then principal directions
+        of the residual by decreasing variance, then random directions.
+
+    Raises
+    ------
+    ValueError
+        If n_components is not a positive integer, X or L is not finite, or they differ in
+        the number of features.
+
+    Notes
+    -----
+    Derived in chapter 6 (initialisation), eqs. (init-residual), (init-side) and (init-random).
+
+    Examples
+    --------
+    >>> X = [[0.0, 0.0, 1.0], [0.0, 4.0, 1.0], [1.0, 0.0, 1.0]]
+    >>> abs(complete_dictionary([[1.0, 0.0, 0.0]], X, 2)).round(6).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    return _complete(L, X, n_components, random_state)[0]
+
+
+def _complete(L, X, n_components, random_state):
+    """The completed dictionary and how many rows came from L, the residual and chance."""
+    X, L = _check_rows(X).astype(float), orthonormal_rows(L)
+    if L.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"L has {L.shape[1]} features but X has {X.shape[1]}: give both the same columns"
+        )
+    d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
+    sizes = [min(len(L), d)]
+    if len(L) < d and X.shape[0] > 1:
+        L = orthonormal_rows(np.vstack([L, _residual_directions(L, X, d - len(L), rng)]))
+    sizes.append(min(len(L), d) - sizes[0])
+    while len(L) < d:  # once, unless a draw is dependent
+        L = orthonormal_rows(np.vstack([L, rng.standard_normal((d - len(L), L.shape[1]))]))
+    return L[:d], (*sizes, d - sum(sizes))
+
+
+class DictionaryReport(NamedTuple):
+    """Where the rows of an initial dictionary come from.
+
+    Attributes
+    ----------
+    n_basis : int
+        Local Fisher directions that were computed.
+    basis_rank : int
+        Their numerical rank.
+    n_fisher, n_residual, n_random : int
+        Rows of the dictionary from the Fisher directions, from the principal components
+        of the residual, and drawn at random; their sum is the number of rows.
+    """
+
+    n_basis: int
+    basis_rank: int
+    n_fisher: int
+    n_residual: int
+    n_random: int
+
+
+def initial_dictionary(
+    X, y, n_components, scales=None, random_state=None, n_basis=None, return_report=False
+):
+    """Orthonormal dictionary from the rows of the first task.
+
+    Parameters
+    ----------
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Rows; CSR rows are not made dense.
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type, of at least two classes.
+    n_components : int
+        Rows of the dictionary, at least 1. More than n_features gives n_features rows.
+    scales : sequence of int or None, default=None
+        As in `local_fisher_basis`.
+    random_state : int, RandomState instance or None, default=None
+        Seed of k-means and of the random directions.
+    n_basis : int or None, default=None
+        Local Fisher directions to begin with, at least 1. None: half of the rows, rounded
+        up. n_components: Fisher directions only, as far as their rank goes.
+    return_report : bool, default=False
+        Whether to return the report as well.
+
+    Returns
+    -------
+    dictionary : ndarray of shape (min(n_components, n_features), n_features)
+        Orthonormal rows.
+    report : DictionaryReport
+        Only with return_report=True.
+
+    Raises
+    ------
+    ValueError
+        If n_components or n_basis is not a positive integer, y holds fewer than two
+        classes, X is not finite, or X and y differ in length.
+
+    Notes
+    -----
+    Derived in chapter 6 (initialisation), eqs. (init-residual) and (init-share).
+    Paper: section IV, "Lifelong dictionary initialization"; the completion and the
+    normalisation are additions.
+
+    Examples
+    --------
+    >>> X = [[0.0, 0.0, 1.0], [0.0, 2.0, 1.0], [3.0, 0.0, 1.0], [3.0, 2.0, 1.0]]
+    >>> L, report = initial_dictionary(
+    ...     X, ["a", "a", "b", "b"], 3, random_state=0, return_report=True
+    ... )
+    >>> L.shape, report.n_random
+    ((3, 3), 1)
+    """
+    X = _check_rows(X).astype(float)
+    d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
+    n_basis = -(-d // 2) if n_basis is None else _count(n_basis, "n_basis")
+    basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
+    dictionary, sizes = _complete(basis, X, d, rng)
+    report = DictionaryReport(len(basis), basis_rank(basis), *sizes)
+    return (dictionary, report) if return_report else dictionary

@@ -1,0 +1,194 @@
+"""The first dictionary: orthonormality, completion, and awkward inputs."""
+
+import numpy as np
+import pytest
+from scipy import linalg, sparse
+
+from lml.fisher import local_fisher_basis
+from lml.initialisation import complete_dictionary, initial_dictionary, orthonormal_rows
+
+
+def rows_of(n, D, classes, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    scale = np.linspace(0.5, 2.0, D)
+    return 1.7 * rng.standard_normal((classes, D))[y] + scale * rng.standard_normal((n, D)), y
+
+
+def assert_orthonormal(L, shape):
+    assert L.shape == shape
+    np.testing.assert_allclose(L @ L.T, np.eye(shape[0]), atol=1e-12)
+
+
+def projector(L):
+    return np.linalg.pinv(L) @ L
+
+
+def test_orthonormal_rows_span_the_same_space_in_order():
+    rng = np.random.default_rng(0)
+    L = rng.standard_normal((5, 9))
+    L = np.vstack([L[:2], 3 * L[1] - L[0], np.zeros(9), L[2:], L[4] + L[0]])
+    Q = orthonormal_rows(L)
+    assert_orthonormal(Q, (5, 9))
+    np.testing.assert_allclose(Q.T @ Q, projector(L), atol=1e-12)
+    for r in (1, 2):
+        np.testing.assert_allclose(orthonormal_rows(L[:r]), Q[:r], atol=1e-12)
+    np.testing.assert_allclose(orthonormal_rows(Q), Q, atol=1e-14)
+    independent = orthonormal_rows(L[[0, 1, 4, 5, 6]])
+    np.testing.assert_allclose(Q, independent, atol=1e-12)
+    assert np.all(np.sum(Q * L[[0, 1, 4, 5, 6]], axis=1) > 0)
+
+
+def test_orthonormal_rows_of_hard_arrays():
+    assert_orthonormal(orthonormal_rows(linalg.hilbert(9)), (9, 9))
+    assert_orthonormal(orthonormal_rows(np.diag([1e-200, 1.0, 1e200])), (3, 3))
+    assert_orthonormal(orthonormal_rows(np.ones((6, 4))), (1, 4))
+    assert orthonormal_rows(np.zeros((3, 4))).shape == (0, 4)
+    assert orthonormal_rows(np.zeros((0, 4))).shape == (0, 4)
+    assert_orthonormal(orthonormal_rows(np.random.default_rng(0).random((7, 3))), (3, 3))
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], [[np.nan, 1.0]], [[[1.0]]]])
+def test_orthonormal_rows_reject(bad):
+    with pytest.raises(ValueError, match="two-dimensional"):
+        orthonormal_rows(bad)
+
+
+@pytest.mark.parametrize(("n", "D"), [(40, 12), (9, 12), (12, 12)])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_array])
+def test_completion_is_pca_of_the_residual(n, D, kind):
+    X, _ = rows_of(n, D, 3)
+    X += 5.0
+    X[np.abs(X) < 3] = 0
+    start = np.random.default_rng(1).standard_normal((2, D))
+    L = complete_dictionary(start, kind(X), 6)
+    assert_orthonormal(L, (6, D))
+    np.testing.assert_allclose(L[:2], orthonormal_rows(start), atol=1e-12)
+    residual = (X - X.mean(axis=0)) @ (np.eye(D) - projector(start))
+    components = np.linalg.svd(residual)[2][:4]
+    np.testing.assert_allclose(np.abs(np.sum(L[2:] * components, axis=1)), 1.0, atol=1e-8)
+
+
+def test_completion_beyond_the_rank_of_the_data():
+    X, _ = rows_of(5, 20, 2)
+    L = complete_dictionary(np.zeros((0, 20)), X, 15, random_state=0)
+    assert_orthonormal(L, (15, 20))
+    Xc = X - X.mean(axis=0)
+    np.testing.assert_allclose(L[:4].T @ L[:4], projector(Xc), atol=1e-9)
+    np.testing.assert_allclose(Xc @ L[4:].T, 0, atol=1e-9)  # random rows are orthogonal to the data
+    np.testing.assert_array_equal(L, complete_dictionary(np.zeros((0, 20)), X, 15, random_state=0))
+    other = complete_dictionary(np.zeros((0, 20)), X, 15, random_state=1)
+    np.testing.assert_allclose(other[:4], L[:4], atol=1e-12)
+    assert np.abs(other[4:] - L[4:]).max() > 0.01
+
+
+def test_completion_of_constant_or_single_rows():
+    for X in (np.ones((4, 6)), np.ones((1, 6)), np.zeros((3, 6))):
+        assert_orthonormal(complete_dictionary(np.zeros((0, 6)), X, 4, random_state=0), (4, 6))
+    assert_orthonormal(complete_dictionary(np.eye(6), np.ones((2, 6)), 4), (4, 6))  # clipped to d
+
+
+def test_completion_of_many_rows_and_features_uses_a_subset():
+    rng = np.random.default_rng(0)
+    loadings = sparse.random_array((3, 5000), density=0.05, rng=rng, format="csr")
+    noise = sparse.random_array((2500, 5000), density=1e-3, rng=rng, format="csr")
+    X = sparse.csr_array(sparse.csr_array(rng.standard_normal((2500, 3))) @ (10 * loadings) + noise)
+    L = complete_dictionary(np.zeros((0, 5000)), X, 3, random_state=0)
+    plane = orthonormal_rows(loadings.toarray())
+    assert np.linalg.svd(L @ plane.T)[1].min() > 0.99
+
+
+def test_completion_rejects():
+    with pytest.raises(ValueError, match="L has 3 features but X has 4"):
+        complete_dictionary(np.eye(3), np.ones((2, 4)), 2)
+    with pytest.raises(ValueError, match=r"X\[0, 1\] is nan"):
+        complete_dictionary(np.eye(2), [[1.0, np.nan]], 2)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "3", None])
+def test_bad_sizes(bad):
+    X, y = rows_of(12, 3, 2)
+    with pytest.raises(ValueError, match="n_components is"):
+        initial_dictionary(X, y, bad)
+    with pytest.raises(ValueError, match="n_components is"):
+        complete_dictionary(np.eye(3)[:1], X, bad)
+    if bad is not None:
+        with pytest.raises(ValueError, match="n_basis is"):
+            initial_dictionary(X, y, 2, n_basis=bad)
+
+
+def test_initial_dictionary_begins_with_fisher_and_reports():
+    X, y = rows_of(90, 30, 4)
+    L, report = initial_dictionary(X, y, 16, random_state=0, return_report=True)
+    assert_orthonormal(L, (16, 30))
+    assert report == (8, 8, 8, 8, 0)
+    F = local_fisher_basis(X, y, 8, random_state=0)
+    np.testing.assert_allclose(L[:8].T @ L[:8], projector(F), atol=1e-10)
+    paper, report = initial_dictionary(X, y, 16, random_state=0, n_basis=16, return_report=True)
+    np.testing.assert_allclose(
+        paper.T @ paper, projector(local_fisher_basis(X, y, 16, random_state=0)), atol=1e-8
+    )
+    assert report.n_fisher == 16
+
+
+def test_more_components_than_features_or_rank():
+    X, y = rows_of(6, 50, 2)  # more features than rows
+    L, report = initial_dictionary(X, y, 200, random_state=0, return_report=True)
+    assert_orthonormal(L, (50, 50))
+    assert report.n_fisher + report.n_residual == 5
+    assert report.n_random == 45
+    assert_orthonormal(initial_dictionary(X, y, 1, random_state=0), (1, 50))
+    assert_orthonormal(initial_dictionary(X[:, :1], y, 4, random_state=0), (1, 1))
+
+
+def test_isolet_shape_is_completed():
+    rng = np.random.default_rng(1)
+    y = np.repeat(np.arange(26), 6)
+    X = rng.standard_normal((26, 617))[y] + rng.standard_normal((156, 617))
+    L, report = initial_dictionary(X, y, 100, random_state=0, n_basis=500, return_report=True)
+    assert_orthonormal(L, (100, 617))
+    assert report == (500, 25, 25, 75, 0)
+
+
+def test_csr_equals_dense_and_stays_sparse():
+    X, y = rows_of(40, 90, 3)
+    X[np.abs(X) < 1.0] = 0
+    a = initial_dictionary(X, y, 20, random_state=0)
+    b = initial_dictionary(sparse.csr_matrix(X), y, 20, random_state=0)
+    np.testing.assert_allclose(a, b, atol=1e-8)
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((60, 200_000), density=1e-4, rng=rng, format="csr")
+    assert_orthonormal(initial_dictionary(X, y=np.arange(60) % 2, n_components=8), (8, 200_000))
+
+
+def test_repeatable_and_independent_of_the_global_state():
+    X, y = rows_of(30, 8, 3)
+    kept = X.copy()
+    L = initial_dictionary(X, y, 6, random_state=0)
+    np.random.seed(3)  # noqa: NPY002 - the global state must not matter
+    named = np.array(["c", "a", "b"])[y]
+    np.testing.assert_array_equal(L, initial_dictionary(X, named, 6, random_state=0))
+    np.testing.assert_array_equal(X, kept)
+
+
+def test_duplicates_constant_columns_and_mixed_lengths():
+    X, y = rows_of(24, 5, 3)
+    X = np.c_[np.repeat(X, 3, axis=0), np.ones(72)]
+    X[::2] *= 1e4
+    X[1::2] *= 1e-4
+    assert_orthonormal(initial_dictionary(X, np.repeat(y, 3), 6, random_state=0), (6, 6))
+    assert_orthonormal(initial_dictionary(np.ones((9, 4)), np.arange(9) % 3, 3), (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "said"),
+    [
+        (np.eye(3), ["a"] * 3, r"one class only \('a'\)"),
+        (np.zeros((0, 3)), [], "no rows"),
+        (np.eye(3), [0, 1], "X has 3 rows but y has 2"),
+        (np.array([[1.0, np.nan], [0, 1]]), [0, 1], r"X\[0, 1\] is nan"),
+    ],
+)
+def test_bad_rows(X, y, said):
+    with pytest.raises(ValueError, match=said):
+        initial_dictionary(X, y, 2)
