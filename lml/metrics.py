@@ -1,171 +1,655 @@
 # Generated from book/metrics.ipynb by tools/tangle.py: edit the chapter.
-"""Metrics of one task, kept factored: M = alpha I + F' C F without a D x D matrix."""
+"""Metrics of one task, kept factored.
+
+A metric is M = alpha I + F' C F with a factor F of r rows and a small core C. Products,
+projections, the positive semi-definite read-out and low-rank compression cost O(r D) or
+O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
+"""
+
+import numbers
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.base import TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-__all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores"]
+__all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
 
 
-def _dense(A):
-    return A.toarray() if sparse.issparse(A) else np.asarray(A)
+def _as_matrix(A, name):
+    """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
+    if sparse.issparse(A):
+        A = sparse.csr_array(A).astype(np.float64, copy=False)
+        values = A.data
+    else:
+        values = A = np.asarray(A, dtype=np.float64).view()
+        A.flags.writeable = False
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{name} of shape {A.shape} contains NaN or infinity: remove or impute them"
+        )
+    return A
+
+
+def _check_rows(X, n_features, name="X"):
+    """`X` as a finite float64 matrix (n, n_features)."""
+    X = _as_matrix(X, name)
+    if X.ndim != 2:
+        raise ValueError(
+            f"{name} has shape {X.shape}: pass rows as a 2-d array, one row is x[None]"
+        )
+    if X.shape[1] != n_features:
+        raise ValueError(
+            f"{name} has {X.shape[1]} features, but the metric is for {n_features}: "
+            f"pass rows with {n_features} columns"
+        )
+    return X
+
+
+def _times(A, B):
+    """A B' as a dense array, for dense or CSR `A` and `B`."""
+    product = A @ B.T
+    return product.toarray() if sparse.issparse(product) else product
 
 
 class FactoredMetric:
-    """A metric M = alpha I + F' C F kept as its three parts."""
+    """A metric M = alpha I + F' C F, kept as its three parts.
+
+    Nothing of shape (n_features, n_features) is made unless `to_dense` is called (or
+    `components` of a metric with alpha > 0). A metric is immutable: operations return
+    new metrics, dense parts are read-only views.
+
+    Parameters
+    ----------
+    alpha : float
+        Coefficient of the identity, of either sign.
+    factor : array-like or sparse matrix of shape (r, n_features)
+        The factor F. It is converted to float64 (sparse input to CSR) but not copied
+        when it already has this form: do not write to it afterwards.
+    core : array-like or sparse matrix of shape (r, r), or array-like of shape (r,)
+        The core C, not necessarily symmetric; a vector stands for a diagonal matrix.
+    n_features : int, optional
+        When given, the number of columns that `factor` must have.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or a value is NaN or infinite.
+
+    Notes
+    -----
+    Derived in chapter 2 (metrics), eq. (metrics-factored). A lifelong metric L' W L is
+    ``FactoredMetric(0.0, L, W)``. Paper: section III-C, eq. 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lml.metrics import FactoredMetric
+    >>> metric = FactoredMetric(1.0, [[1.0, 2.0, 0.0]], [3.0])
+    >>> metric.to_dense().tolist()
+    [[4.0, 6.0, 0.0], [6.0, 13.0, 0.0], [0.0, 0.0, 1.0]]
+    >>> metric.bilinear(np.eye(3)[:1], np.eye(3)).tolist()
+    [[4.0, 6.0, 0.0]]
+    """
+
+    __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
 
     def __init__(self, alpha, factor, core, n_features=None):
-        self.alpha = float(alpha)
-        self.factor = factor if sparse.issparse(factor) else np.asarray(factor)
-        self.core = core if sparse.issparse(core) else np.asarray(core)
-        self.n_features = factor.shape[1] if n_features is None else n_features
+        self._alpha = float(alpha)
+        self._factor = _as_matrix(factor, "factor")
+        self._core = _as_matrix(core, "core")
+        if not np.isfinite(self._alpha):
+            raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
+        if self._factor.ndim != 2:
+            raise ValueError(f"factor has shape {self._factor.shape}: pass a 2-d array (r, D)")
+        rows, width = self._factor.shape
+        if n_features not in (None, width):
+            raise ValueError(
+                f"factor has {width} columns, but n_features is {n_features}: they must agree"
+            )
+        if self._core.shape not in ((rows,), (rows, rows)):
+            raise ValueError(
+                f"core has shape {self._core.shape}, but factor has shape {(rows, width)}: "
+                f"pass a core of shape ({rows}, {rows}), or ({rows},) for a diagonal one"
+            )
 
-    @classmethod
-    def identity(cls, n_features, scale=1.0):
-        return cls(scale, np.zeros((0, n_features)), np.zeros(0))
+    @property
+    def alpha(self):
+        """Coefficient of the identity."""
+        return self._alpha
 
-    @classmethod
-    def from_dense(cls, M):
-        M = np.asarray(M, dtype=float)
-        return cls(0.0, np.eye(M.shape[0]), M)
+    @property
+    def factor(self):
+        """The factor F, of shape (r, n_features); read-only."""
+        return self._factor
 
-    @classmethod
-    def from_components(cls, L):
-        L = np.asarray(L, dtype=float)
-        return cls(0.0, L, np.ones(L.shape[0]))
+    @property
+    def core(self):
+        """The core C, of shape (r, r), or (r,) when it is diagonal; read-only."""
+        return self._core
+
+    @property
+    def n_features(self):
+        """Number of features D."""
+        return self._factor.shape[1]
 
     @property
     def shape(self):
+        """Shape of the matrix M, (n_features, n_features)."""
         return (self.n_features, self.n_features)
 
     @property
     def rank_bound(self):
+        """An upper bound of the rank of M, from the shapes alone."""
         return self.n_features if self.alpha else min(self.factor.shape)
 
     @property
     def nbytes(self):
-        def size(A):
-            if sparse.issparse(A):
-                return A.data.nbytes + A.indices.nbytes + A.indptr.nbytes
-            return A.nbytes
+        """Bytes held by the factor, the core and alpha."""
+        total = 8
+        for part in (self.factor, self.core):
+            arrays = [part]
+            if sparse.issparse(part):
+                arrays = [part.data, part.indices, part.indptr]
+            total += sum(array.nbytes for array in arrays)
+        return total
 
-        return size(self.factor) + size(self.core) + 8
+    def __repr__(self):
+        kind = "CSR " if sparse.issparse(self.factor) else ""
+        return (
+            f"FactoredMetric(alpha={self.alpha:g}, factor {kind}{self.factor.shape}, "
+            f"core {self.core.shape})"
+        )
 
-    def _core_dot(self, B):
-        return self.core[:, None] * B if self.core.ndim == 1 else self.core @ B
+    def __reduce__(self):
+        return (FactoredMetric, (self.alpha, self.factor, self.core))
 
-    def _core_t_dot(self, B):
-        return self.core[:, None] * B if self.core.ndim == 1 else self.core.T @ B
+    @classmethod
+    def identity(cls, n_features, scale=1.0):
+        """The metric ``scale * I`` on `n_features` features (an empty factor)."""
+        return cls(scale, np.zeros((0, n_features)), np.zeros(0))
 
-    def _image(self, X):
-        return _dense(safe_sparse_dot(self.factor, X.T, dense_output=True))  # (r, n)
+    @classmethod
+    def from_dense(cls, M):
+        """The metric of a dense square matrix `M` (n_features, n_features)."""
+        M = _as_matrix(M, "M")
+        if M.ndim != 2 or M.shape[0] != M.shape[1]:
+            raise ValueError(f"M has shape {M.shape}: pass a square matrix (D, D)")
+        return cls(0.0, np.eye(M.shape[0]), M)
+
+    @classmethod
+    def from_components(cls, L):
+        """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
+        L = _check_rows(L, np.shape(L)[-1], "L")
+        return cls(0.0, L, np.ones(L.shape[0]))
+
+    def image(self, X):
+        """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
+        return _times(_check_rows(X, self.n_features), self.factor)
+
+    def _by_core(self, K):
+        """K C for a dense `K` (n, r)."""
+        return K * self.core if self.core.ndim == 1 else K @ self.core
 
     def apply(self, X):
-        """X M, of shape (n, D)."""
-        left = self._core_t_dot(self._image(X)).T  # (n, r)
-        return self.alpha * _dense(X) + safe_sparse_dot(left, self.factor, dense_output=True)
+        """Product X M.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+            A dense array, also for sparse `X`.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-apply).
+        """
+        X = _check_rows(X, self.n_features)
+        product = self._by_core(self.image(X)) @ self.factor
+        return product + self.alpha * X if self.alpha else product
 
     def bilinear(self, X, Z):
-        """X M Z', of shape (n, m)."""
-        plain = _dense(safe_sparse_dot(X, Z.T, dense_output=True)) if self.alpha else 0.0
-        return self.alpha * plain + self._image(X).T @ self._core_dot(self._image(Z))
+        """Product X M Z', the similarities of all pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, n_features)
+            Left rows (queries).
+        Z : array-like or sparse matrix of shape (m, n_features)
+            Right rows (references).
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
+        """
+        X = _check_rows(X, self.n_features)
+        Z = _check_rows(Z, self.n_features, "Z")
+        product = self._by_core(self.image(X)) @ self.image(Z).T
+        return product + self.alpha * _times(X, Z) if self.alpha else product
 
     def project(self, L, R=None):
-        """L M R' (R = L when left out)."""
+        """Projection L M L' (or L M R') onto the rows of a dictionary.
+
+        Parameters
+        ----------
+        L : array-like of shape (d, n_features)
+            Left rows.
+        R : array-like of shape (e, n_features), optional
+            Right rows; `L` when left out.
+
+        Returns
+        -------
+        ndarray of shape (d, d) or (d, e)
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-project).
+        """
         return self.bilinear(L, L if R is None else R)
 
     def paired(self, X, Z):
-        """x_i' M z_i, of shape (n,)."""
-        if sparse.issparse(X):
-            plain = np.asarray(X.multiply(Z).sum(axis=1)).ravel()
-        else:
-            plain = np.einsum("ij,ij->i", X, Z)
-        return self.alpha * plain + np.einsum(
-            "ij,ij->j", self._image(X), self._core_dot(self._image(Z))
-        )
+        """Similarities x_i' M z_i of matching rows of `X` and `Z`, both (n, n_features).
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        X = _check_rows(X, self.n_features)
+        Z = _check_rows(Z, self.n_features, "Z")
+        if X.shape != Z.shape:
+            raise ValueError(f"X has {X.shape[0]} rows, but Z has {Z.shape[0]}: pass as many")
+        values = np.einsum("ij,ij->i", self._by_core(self.image(X)), self.image(Z))
+        if self.alpha:
+            product = Z.multiply(X) if sparse.issparse(Z) else X * Z
+            if sparse.issparse(X):
+                product = X.multiply(Z)
+            values = values + self.alpha * np.asarray(product.sum(axis=1)).ravel()
+        return values
 
     def quadratic(self, X):
+        """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
-    def _dense_core(self):
+    def __add__(self, other):
+        if not isinstance(other, FactoredMetric):
+            return NotImplemented
+        if other.n_features != self.n_features:
+            raise ValueError(
+                f"the metrics have {self.n_features} and {other.n_features} features: "
+                "only metrics of one feature space can be added"
+            )
+        return FactoredMetric(self.alpha + other.alpha, *_added_parts(self, other))
+
+    def __mul__(self, scale):
+        if not isinstance(scale, numbers.Real):
+            return NotImplemented
+        return FactoredMetric(scale * self.alpha, self.factor, scale * self.core)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scale):
+        return self * (1.0 / scale)
+
+    def __neg__(self):
+        return self * -1.0
+
+    def __sub__(self, other):
+        return self + -other if isinstance(other, FactoredMetric) else NotImplemented
+
+    @property
+    def T(self):
+        """The transposed metric M'."""
         if self.core.ndim == 1:
-            return np.diag(self.core)
-        return _dense(self.core)
-
-    def inner(self, other):
-        """Frobenius inner product <M, N>."""
-        cross = _dense(safe_sparse_dot(self.factor, other.factor.T, dense_output=True))
-        total = self.alpha * other.alpha * self.n_features
-        total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
-        return float(total + np.sum((self._core_t_dot(cross)) * other._core_dot(cross.T).T))
-
-    def _trace_factored(self):
-        gram = _dense(safe_sparse_dot(self.factor, self.factor.T, dense_output=True))
-        return float(np.sum(self._dense_core() * gram.T))
-
-    def norm(self):
-        return float(np.sqrt(max(self.inner(self), 0.0)))
+            return self
+        return FactoredMetric(self.alpha, self.factor, self.core.T)
 
     def symmetrized(self):
+        """The symmetric part (M + M') / 2, all that a distance uses.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-symmetric-part).
+        """
         if self.core.ndim == 1:
             return self
         return FactoredMetric(self.alpha, self.factor, (self.core + self.core.T) / 2)
 
-    def _span(self):
-        """Orthonormal rows Q of the factor's row space and R with F = R Q."""
-        gram = _dense(safe_sparse_dot(self.factor, self.factor.T, dense_output=True))
-        values, vectors = linalg.eigh(gram)
-        keep = values > max(values.max(initial=0.0), 0.0) * 1e-12
-        root = np.sqrt(values[keep])
-        Q = safe_sparse_dot((vectors[:, keep] / root).T, self.factor, dense_output=True)
-        return _dense(Q), vectors[:, keep] * root
+    def to_dense(self):
+        """The matrix M, (n_features, n_features): quadratic in the number of features."""
+        right = self.factor.toarray() if sparse.issparse(self.factor) else self.factor
+        dense = self._by_core(right.T) @ right
+        dense[np.diag_indices(self.n_features)] += self.alpha
+        return dense
 
-    def compress(self, rank):
+    def _trace_factored(self):
+        """tr(F' C F)."""
+        if self.core.ndim == 1 and not sparse.issparse(self.factor):
+            return float(np.einsum("ij,ij,i->", self.factor, self.factor, self.core))
+        gram = _times(self.factor, self.factor)
+        return float(np.trace(self._by_core(gram)))
+
+    def inner(self, other):
+        """Frobenius inner product tr(M' N) with another metric, a float.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-inner).
+        """
+        cross = _times(_check_rows(self.factor, other.n_features, "factor"), other.factor)
+        total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
+        total += self.alpha * other.alpha * self.n_features
+        total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
+        return float(total)
+
+    def _span(self):
+        """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
+        F, (r, D) = self.factor, self.factor.shape
+        if r == 0:
+            return np.zeros((0, D)), np.zeros((0, 0))
+        if not sparse.issparse(F):
+            Q, R = linalg.qr(F.T, mode="economic", check_finite=False)
+            return Q.T, R.T
+        values, vectors = linalg.eigh(_times(F, F))
+        keep = values > max(values[-1], 0.0) * r * np.finfo(float).eps
+        Q = (vectors[:, keep] / np.sqrt(values[keep])).T @ F  # (k, D)
+        if keep.any():
+            Q = linalg.qr(Q.T, mode="economic", check_finite=False)[0].T
+        return Q, _times(F, Q)
+
+    def condensed(self):
+        """The same metric with orthonormal factor rows, at most min(r, n_features) many.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-condensed).
+        """
         Q, R = self._span()
-        S = R.T @ self.symmetrized()._core_dot(R)
-        values, vectors = linalg.eigh(S)
-        order = np.argsort(-np.abs(values))[:rank]
-        return FactoredMetric(self.alpha, vectors[:, order].T @ Q, values[order])
+        return FactoredMetric(self.alpha, Q, self._by_core(R.T) @ R)
+
+    def norm(self):
+        """Frobenius norm of M, a float, without cancellation.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-norm).
+        """
+        Q, R = self._span()
+        inside = self._by_core(R.T) @ R + self.alpha * np.eye(len(Q))
+        outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
+        return float(np.hypot(np.linalg.norm(inside), outside))
+
+    def _spectrum(self):
+        """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E."""
+        Q, R = self._span()
+        S = self._by_core(R.T) @ R
+        values, vectors = linalg.eigh((S + S.T) / 2)
+        return values, vectors.T @ Q
 
     def psd(self):
-        Q, R = self._span()
-        values, vectors = linalg.eigh(R.T @ self.symmetrized()._core_dot(R))
+        """The nearest positive semi-definite metric in the Frobenius norm.
+
+        Returns
+        -------
+        FactoredMetric
+            Symmetric, with a diagonal core and orthonormal factor rows.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
+        """
+        values, rows = self._spectrum()
         base = max(self.alpha, 0.0)
-        return FactoredMetric(base, vectors.T @ Q, np.maximum(self.alpha + values, 0.0) - base)
+        weights = np.maximum(self.alpha + values, 0.0) - base
+        keep = weights != 0.0
+        return FactoredMetric(base, rows[keep], weights[keep])
 
-    def components(self):
-        """L with L'L = M for a positive semi-definite M."""
-        if self.alpha:
-            values, vectors = linalg.eigh(self.symmetrized().to_dense())
-            return (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        Q, R = self._span()
-        values, vectors = linalg.eigh(R.T @ self.symmetrized()._core_dot(R))
-        return np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ Q)
+    def compress(self, rank=None):
+        """The best symmetric approximation alpha I + (a matrix of rank `rank`).
 
-    def to_dense(self):
-        F = _dense(self.factor)
-        return self.alpha * np.eye(self.n_features) + F.T @ self._core_dot(F)
+        Parameters
+        ----------
+        rank : int >= 0, optional
+            Number of rows to keep. None keeps all that are not zero, which is exact for
+            the symmetric part; more than there are is clipped.
 
-    def __mul__(self, c):
-        return FactoredMetric(c * self.alpha, self.factor, c * self.core)
+        Returns
+        -------
+        FactoredMetric
+            With orthonormal factor rows and a diagonal core in the order of falling
+            magnitude.
 
-    __rmul__ = __mul__
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-compress).
+        """
+        if rank is not None and (not isinstance(rank, numbers.Integral) or rank < 0):
+            raise ValueError(f"rank is {rank!r}: give an integer >= 0, or None to keep all")
+        values, rows = self._spectrum()
+        order = np.argsort(-np.abs(values), kind="stable")
+        floor = len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
+        order = order[np.abs(values[order]) > floor][:rank]
+        return FactoredMetric(self.alpha, rows[order], values[order])
 
-    def __add__(self, other):
-        alpha = self.alpha + other.alpha
-        if self.factor is other.factor and self.core.ndim == other.core.ndim:
-            return FactoredMetric(alpha, self.factor, self.core + other.core)
-        stack = sparse.vstack if sparse.issparse(self.factor) else np.vstack
-        core = linalg.block_diag(self._dense_core(), other._dense_core())
-        return FactoredMetric(alpha, stack([self.factor, other.factor]), core)
+    def _psd_spectrum(self):
+        """`_spectrum`, refused when M is not symmetric positive semi-definite."""
+        values, rows = self._spectrum()
+        ends = [self.alpha] * (len(rows) < self.n_features) + list(self.alpha + values)
+        scale = max(np.abs(ends).max(initial=0.0), abs(self.alpha))
+        if self.core.ndim == 2 and (self - self.T).norm() > 1e-8 * scale:
+            raise ValueError("the metric is not symmetric: use symmetrized() or psd() first")
+        if min(ends, default=0.0) < -1e-10 * scale:
+            raise ValueError(
+                f"the metric is not positive semi-definite (smallest eigenvalue "
+                f"{min(ends):.3g}, largest {max(ends):.3g}): use psd() first"
+            )
+        return values, rows
 
-    def __sub__(self, other):
-        return self + (-1.0) * other
+    def root(self):
+        """The symmetric square root of a positive semi-definite metric.
+
+        Raises
+        ------
+        ValueError
+            If the metric is not symmetric positive semi-definite.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-root).
+        """
+        values, rows = self._psd_spectrum()
+        base = np.sqrt(max(self.alpha, 0.0))
+        return FactoredMetric(base, rows, np.sqrt(np.maximum(self.alpha + values, 0.0)) - base)
+
+    def components(self, max_features=4096):
+        """A map L with L'L = M, for a positive semi-definite metric.
+
+        Parameters
+        ----------
+        max_features : int, default=4096
+            With alpha > 0 every such L has `n_features` rows; more features than this
+            are refused.
+
+        Returns
+        -------
+        ndarray of shape (k, n_features)
+            With k the rank for alpha = 0, and k = n_features (the square root) otherwise.
+
+        Raises
+        ------
+        ValueError
+            If the metric is not symmetric positive semi-definite, or too large.
+        """
+        D = self.n_features
+        if self.alpha > 0 and max_features < D:
+            raise ValueError(
+                f"components of a metric with alpha > 0 is a {D} x {D} array, above "
+                f"max_features={max_features}: use embed(X) instead, or raise max_features"
+            )
+        if self.alpha > 0:
+            return self.root().to_dense()
+        values, rows = self._psd_spectrum()
+        keep = values > 1e-15 * values.max(initial=0.0)
+        return np.sqrt(values[keep])[:, None] * rows[keep]
+
+    def embed(self, X):
+        """Rows whose Euclidean inner products and distances are those of the metric.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            With k the rank of the metric for alpha = 0, otherwise k = n_features (a dense
+            array, also for sparse `X`).
+
+        Raises
+        ------
+        ValueError
+            If the metric is not symmetric positive semi-definite.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eq. (metrics-root).
+        """
+        if self.alpha > 0:
+            return self.root().apply(X)
+        return _times(_check_rows(X, self.n_features), self.components())
+
+    def distance_function(self):
+        """A callable ``distance(x, z, squared=False)`` of two vectors, for a PSD metric."""
+        return _Distance(self.root())
+
+
+def _same(A, B):
+    """Whether two factors are equal, entry by entry."""
+    if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
+        return False
+    if not sparse.issparse(A):
+        return np.array_equal(A, B)
+    parts = ("indptr", "indices", "data")
+    return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
+
+
+def _square(core):
+    """A core as a square matrix; a diagonal one becomes sparse."""
+    return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
+
+
+def _add_cores(C, E):
+    """The core C + E of two metrics with one factor."""
+    if C.ndim == E.ndim:
+        return C + E
+    C, E = _square(C), _square(E)
+    return C + E
+
+
+def _stack_cores(C, E):
+    """The block-diagonal core of two metrics with different factors."""
+    if C.ndim == E.ndim == 1:
+        return np.concatenate([C, E])
+    if sparse.issparse(C) or sparse.issparse(E):
+        return sparse.block_diag([_square(C), _square(E)], format="csr")
+    C, E = (np.diag(core) if core.ndim == 1 else core for core in (C, E))
+    return linalg.block_diag(C, E)
+
+
+def _added_parts(one, other):
+    """Factor and core of a sum: an empty factor adds nothing, an equal one is shared."""
+    F, H = one.factor, other.factor
+    if H.shape[0] == 0:
+        return F, one.core
+    if F.shape[0] == 0:
+        return H, other.core
+    if _same(F, H):
+        return F, _add_cores(one.core, other.core)
+    stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
+    return stack([F, H]), _stack_cores(one.core, other.core)
+
+
+class _Distance:
+    """The distance of two vectors under a metric with the given square root."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def __call__(self, x, z, squared=False):
+        difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
+        length = float(np.linalg.norm(self.root.apply(difference[None])))
+        return length**2 if squared else length
+
+
+def _row_basis(L):
+    """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
+    _, values, rows = linalg.svd(L, full_matrices=False)
+    return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
+
+
+def subspace_residual(metric, L):
+    """What the best code L'WL of a metric in a dictionary leaves out.
+
+    Parameters
+    ----------
+    metric : FactoredMetric
+        The metric M, symmetric or not.
+    L : array-like of shape (d, n_features)
+        The dictionary; its rows need not be orthonormal or independent.
+
+    Returns
+    -------
+    float
+        The Frobenius norm of M - P M P, with P the projector onto the rows of `L`. For
+        alpha != 0 it is at least ``abs(alpha) * sqrt(n_features - d)``.
+
+    Notes
+    -----
+    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored). Paper: section
+    III-C, Theorem 1 and eq. 4.
+    """
+    L = _check_rows(L, metric.n_features, "L")
+    basis = _row_basis(L.toarray() if sparse.issparse(L) else L)
+    Q, R = metric._span()
+    rows = linalg.qr(np.vstack([basis, Q]).T, mode="economic")[0].T  # begins with the basis
+    K = R @ (Q @ rows.T)
+    blocks = metric._by_core(K.T) @ K + metric.alpha * np.eye(len(rows))
+    blocks[: len(basis), : len(basis)] = 0.0
+    outside = abs(metric.alpha) * np.sqrt(metric.n_features - len(rows))
+    return float(np.hypot(np.linalg.norm(blocks), outside))
 
 
 def pairwise_scores(metric, X, Z, metric_type):
-    """Scores (larger = closer): similarity x'Mz, or minus the squared distance."""
+    """Scores of all pairs of rows; larger is closer.
+
+    Parameters
+    ----------
+    metric : FactoredMetric
+        The metric M, not necessarily symmetric or positive semi-definite.
+    X, Z : array-like or sparse matrix of shape (n, n_features) and (m, n_features)
+        Queries and references.
+    metric_type : {"similarity", "distance"}
+        Whether the score is x'Mz, or minus the squared distance (x-z)'M(x-z).
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+
+    Notes
+    -----
+    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion). The expansion of the
+    distance rounds at the size of x'Mx; `lml.neighbors.k_nearest` guards against that.
+    Paper: section III-A, eqs. 1 and 2.
+    """
     if metric_type == "similarity":
         return metric.bilinear(X, Z)
     if metric_type != "distance":
@@ -174,8 +658,98 @@ def pairwise_scores(metric, X, Z, metric_type):
     return 2 * metric.bilinear(X, Z) - metric.quadratic(X)[:, None] - metric.quadratic(Z)
 
 
-class MetricLearnerMixin:
-    """transform, pair_score, get_metric for estimators with metric_ and metric_type."""
+def _learns_distance(estimator):
+    """Whether `pair_distance` is offered."""
+    if estimator.metric_type != "distance":
+        raise AttributeError(
+            f"{type(estimator).__name__} learns a {estimator.metric_type}, which has no "
+            "distance of pairs: use pair_score, or get_metric for its PSD read-out"
+        )
+    return True
+
+
+class MetricLearnerMixin(TransformerMixin):
+    """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
+
+    `metric_` is a `FactoredMetric`; `metric_type` is "similarity" (ranked by x'Mz) or
+    "distance" (ranked by (x-z)'M(x-z)).
+    """
 
     def transform(self, X):
-        return safe_sparse_dot(X, self.metric_.psd().components().T, dense_output=True)
+        """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            For a metric without identity part k is its rank, otherwise k = n_features
+            (dense, also for sparse `X`).
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
+        """
+        check_is_fitted(self, "metric_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self.metric_.psd().embed(X)
+
+    def pair_score(self, pairs):
+        """Scores of pairs of rows under the learnt metric; larger is closer.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (n_pairs, 2, n_features)
+            Pairs of rows, or a tuple of two sparse matrices (n_pairs, n_features).
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+            x'Mz for a similarity, minus (x-z)'M(x-z) for a distance.
+
+        Notes
+        -----
+        Derived in chapter 2 (metrics), eqs. (metrics-similarity) and (metrics-distance).
+        """
+        check_is_fitted(self, "metric_")
+        left, right = _split_pairs(pairs)
+        if self.metric_type == "similarity":
+            return self.metric_.paired(left, right)
+        return -self.metric_.quadratic(left - right)
+
+    @available_if(_learns_distance)
+    def pair_distance(self, pairs):
+        """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
+        return -self.pair_score(pairs)
+
+    def get_metric(self):
+        """A distance of two vectors, that of the PSD read-out of the metric.
+
+        Returns
+        -------
+        callable
+            ``distance(x, z, squared=False)``, usable as ``metric`` of scikit-learn's
+            nearest-neighbour classes; picklable.
+        """
+        check_is_fitted(self, "metric_")
+        return self.metric_.psd().distance_function()
+
+    def get_mahalanobis_matrix(self):
+        """The PSD read-out as a dense array of shape (n_features, n_features)."""
+        check_is_fitted(self, "metric_")
+        return self.metric_.psd().to_dense()
+
+
+def _split_pairs(pairs):
+    """Left and right rows of pairs (n, 2, D), or of a tuple of two sparse matrices."""
+    if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(sparse.issparse, pairs)):
+        return pairs
+    pairs = np.asarray(pairs, dtype=np.float64)
+    if pairs.ndim != 3 or pairs.shape[1] != 2:
+        raise ValueError(
+            f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, n_features)"
+        )
+    return pairs[:, 0], pairs[:, 1]

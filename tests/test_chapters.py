@@ -83,7 +83,7 @@ def has_more_than_imports(source: str) -> bool:
 
 
 def code_lines(source: str) -> int:
-    """Lines that hold code: no blank lines, comments, docstrings or imports."""
+    """Lines that hold code: no blank lines, comments, docstrings, imports, error messages."""
     lines = {
         line
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -93,6 +93,8 @@ def code_lines(source: str) -> int:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             lines -= set(range(node.lineno, node.end_lineno + 1))
+        if isinstance(node, ast.Raise):  # a message may be long: it counts one line
+            lines -= set(range(node.lineno + 1, node.end_lineno + 1))
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             value = body[0].value
