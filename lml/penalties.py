@@ -1,0 +1,191 @@
+# Generated from book/penalties.ipynb by tools/tangle.py: edit the chapter.
+"""The off-diagonal l1 penalty on a task's code and the projection onto PSD matrices.
+
+A penalty is an object with a value, a proximal operator, the distance of a negative
+gradient to its subdifferential (the certificate) and the strength at which a code
+becomes diagonal.
+"""
+
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from scipy import linalg
+
+__all__ = ["OffDiagonalL1", "nearest_psd"]
+
+
+def _square(W, name="W"):
+    W = np.asarray(W, dtype=float)
+    if W.ndim != 2 or W.shape[0] != W.shape[1]:
+        raise ValueError(f"{name} must be a square matrix, but its shape is {W.shape}")
+    return W
+
+
+def _with_diagonal(W, source):
+    """W (changed in place) with the diagonal of source."""
+    np.fill_diagonal(W, source.diagonal())
+    return W
+
+
+@dataclass(frozen=True)
+class OffDiagonalL1:
+    """The penalty strength * sum of |W_ij| over i != j.
+
+    Parameters
+    ----------
+    strength : float
+        Non-negative and finite, in the units of the code.
+
+    Raises
+    ------
+    TypeError
+        When strength is not a real number.
+    ValueError
+        When strength is negative, NaN or infinite.
+
+    Notes
+    -----
+    Derived in chapter 6 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper: sections III-C and
+    IV-B, eqs. 5 and 13.
+
+    Examples
+    --------
+    >>> from lml.penalties import OffDiagonalL1
+    >>> penalty = OffDiagonalL1(1.0)
+    >>> penalty.value([[5.0, 3.0], [0.5, -2.0]])
+    3.5
+    >>> penalty.prox([[5.0, 3.0], [0.5, -2.0]])
+    array([[ 5.,  2.],
+           [ 0., -2.]])
+    """
+
+    strength: float
+
+    def __post_init__(self):
+        if not isinstance(self.strength, Real):
+            raise TypeError(f"strength must be a real number, but it is {self.strength!r}")
+        if not 0 <= self.strength < np.inf:
+            raise ValueError(
+                f"strength must be non-negative and finite, but it is {self.strength!r};"
+                " for a diagonal code use strength_max"
+            )
+
+    def value(self, W):
+        """The penalty of a square matrix W (d, d), a float."""
+        W = np.abs(_square(W))
+        return float(self.strength * (W.sum() - W.trace()))
+
+    def prox(self, W, step=1.0):
+        """The proximal operator of step * penalty: soft threshold off the diagonal.
+
+        Parameters
+        ----------
+        W : array of shape (d, d)
+            A symmetric W gives a symmetric result.
+        step : float, default=1.0
+            Non-negative; the threshold is step * strength.
+
+        Returns
+        -------
+        array of shape (d, d)
+            A new array; the diagonal is that of W.
+
+        Notes
+        -----
+        Derived in chapter 6 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13. Positive
+        semi-definiteness is not preserved, see nearest_psd.
+        """
+        W = _square(W)
+        if not step >= 0:
+            raise ValueError(f"step must be non-negative, but it is {step!r}")
+        threshold = step * self.strength
+        return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
+
+    def certificate(self, W, gradient):
+        """Distance of -gradient to the subdifferential of the penalty at W.
+
+        Parameters
+        ----------
+        W : array of shape (d, d)
+        gradient : array of shape (d, d)
+            The gradient at W of the smooth part of the objective.
+
+        Returns
+        -------
+        float
+            Zero exactly when W minimises the smooth part plus the penalty.
+
+        Notes
+        -----
+        Derived in chapter 6 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in the paper.
+        """
+        W, G = _square(W), _square(gradient, "gradient")
+        if W.shape != G.shape:
+            raise ValueError(f"W has shape {W.shape}, but gradient has shape {G.shape}")
+        at_zero = np.maximum(np.abs(G) - self.strength, 0.0)
+        distance = np.where(W == 0, at_zero, G + self.strength * np.sign(W))
+        return float(linalg.norm(_with_diagonal(distance, G)))
+
+    @staticmethod
+    def strength_max(B, gram=None):
+        """Smallest strength with a diagonal code.
+
+        Parameters
+        ----------
+        B : array of shape (d, d)
+            The projected target L M* L'.
+        gram : array of shape (d, d), optional
+            A = L L'. Left out, the rows of L are orthonormal.
+
+        Returns
+        -------
+        float
+            At this strength and above, a minimiser of
+            1/2 ||L'WL - M*||^2 + strength * ||W||_{1,off} is diagonal.
+
+        Notes
+        -----
+        Derived in chapter 6 (penalties), eq. (penalties-strength-max). Not in the paper.
+        """
+        residual = _square(B)
+        if gram is not None:
+            A = _square(gram, "gram")
+            if A.shape != residual.shape:
+                raise ValueError(f"B has shape {residual.shape}, but gram has shape {A.shape}")
+            weights = linalg.lstsq(A * A, residual.diagonal())[0]
+            residual = (A * weights) @ A - residual
+        off = _with_diagonal(np.abs(residual), np.zeros_like(residual))
+        return float(off.max(initial=0.0))
+
+
+def nearest_psd(W):
+    """The positive semi-definite matrix nearest to W in the Frobenius norm.
+
+    Parameters
+    ----------
+    W : array of shape (d, d)
+        Any square matrix; its skew part is dropped.
+
+    Returns
+    -------
+    array of shape (d, d)
+        Symmetric, with eigenvalues that are non-negative up to rounding.
+
+    Notes
+    -----
+    Derived in chapter 6 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of the result: apply
+    it where a distance is read out, not to the stored code. Not in the paper, whose
+    section III-A requires it.
+
+    Examples
+    --------
+    >>> from lml.penalties import nearest_psd
+    >>> nearest_psd([[1.0, 0.0], [0.0, -3.0]])
+    array([[1., 0.],
+           [0., 0.]])
+    """
+    W = _square(W)
+    values, vectors = linalg.eigh((W + W.T) / 2)
+    P = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return (P + P.T) / 2

@@ -1,0 +1,121 @@
+"""The off-diagonal l1 penalty and the PSD projection against independent oracles."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from lml.penalties import OffDiagonalL1, nearest_psd
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_value_counts_only_off_diagonal_entries():
+    assert OffDiagonalL1(0.5).value([[9.0, -2.0, 0.0], [1.0, -7.0, 4.0], [0.5, 0.0, 3.0]]) == 3.75
+
+
+@pytest.mark.parametrize(("strength", "step"), [(0.7, 1.0), (0.7, 0.3), (0.0, 2.0), (2.5, 0.4)])
+def test_prox_minimises_entry_by_entry(rng, strength, step):
+    V = rng.normal(size=(3, 3))
+    W = OffDiagonalL1(strength).prox(V, step)
+    for (i, j), v in np.ndenumerate(V):
+        weight = 0.0 if i == j else strength
+        best = minimize_scalar(
+            lambda w, v=v, weight=weight: 0.5 * (w - v) ** 2 + step * weight * abs(w),
+            bounds=(-5, 5), method="bounded", options={"xatol": 1e-10},
+        )  # fmt: skip
+        assert abs(W[i, j] - best.x) < 1e-6
+
+
+def test_prox_keeps_its_input_and_symmetry(rng):
+    V = rng.normal(size=(4, 4))
+    V = V + V.T
+    kept = V.copy()
+    W = OffDiagonalL1(0.6).prox(V)
+    assert np.array_equal(V, kept)
+    assert np.array_equal(W, W.T)
+    assert np.array_equal(W.diagonal(), V.diagonal())
+    assert not np.signbit(W[W == 0]).any()
+
+
+def test_certificate_is_zero_at_the_minimiser_only(rng):
+    penalty, B = OffDiagonalL1(0.4), rng.normal(size=(5, 5))
+    W = penalty.prox(B)
+    assert penalty.certificate(W, W - B) < 1e-15
+    moved = W + 0.01 * rng.normal(size=W.shape)
+    assert penalty.certificate(moved, moved - B) > 1e-3
+
+
+def test_certificate_is_the_distance_to_the_box_of_subgradients(rng):
+    strength, W, G = 0.8, np.diag([1.0, -2.0, 0.0]), rng.normal(size=(3, 3))
+    W[0, 1] = 3.0
+    best = np.inf
+    for u in np.linspace(-strength, strength, 4001):
+        best = min(best, abs(-G[1, 0] - u))
+    box = [max(abs(G[i, j]) - strength, 0) for i, j in [(1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]]
+    assert abs(box[0] - best) < 1e-3
+    whole = np.sqrt(sum(b**2 for b in box) + (G[0, 1] + strength) ** 2 + (G.diagonal() ** 2).sum())
+    assert OffDiagonalL1(strength).certificate(W, G) == pytest.approx(whole)
+
+
+def test_strength_max_is_the_edge_of_diagonal_codes(rng):
+    B = rng.normal(size=(4, 4))
+    B = B + B.T
+    edge = OffDiagonalL1.strength_max(B)
+    off = ~np.eye(4, dtype=bool)
+    assert not OffDiagonalL1(edge).prox(B)[off].any()
+    assert OffDiagonalL1(0.999 * edge).prox(B)[off].any()
+
+
+def test_strength_max_for_a_general_gram_matrix(rng):
+    L, N = rng.normal(size=(3, 5)), rng.normal(size=(5, 5))
+    A, B = L @ L.T, L @ (N + N.T) @ L.T
+    edge = OffDiagonalL1.strength_max(B, A)
+    # the diagonal minimiser from least squares over the three outer products
+    basis = np.stack([np.outer(row, row).ravel() for row in L], axis=1)
+    W = np.diag(np.linalg.lstsq(basis, (N + N.T).ravel(), rcond=None)[0])
+    assert OffDiagonalL1(edge).certificate(W, A @ W @ A - B) < 1e-9
+    assert OffDiagonalL1(0.99 * edge).certificate(W, A @ W @ A - B) > 1e-6
+
+
+def test_threshold_does_not_preserve_definiteness():
+    v = np.array([10.0, 1.0, 1.0])
+    W = OffDiagonalL1(1.0).prox(np.outer(v, v))
+    assert np.linalg.det(W) == pytest.approx(-62.0)
+
+
+def test_nearest_psd_beats_random_competitors(rng):
+    W = rng.normal(size=(4, 4))
+    P = nearest_psd(W)
+    S = (W + W.T) / 2
+    assert np.linalg.eigvalsh(P)[0] > -1e-12
+    for _ in range(200):
+        R = rng.normal(size=(4, 4))
+        # the variational inequality of a projection onto a convex set
+        assert np.sum((S - P) * (R @ R.T - P)) < 1e-10
+
+
+@pytest.mark.parametrize("strength", [-1.0, np.nan, np.inf])
+def test_bad_strength(strength):
+    with pytest.raises(ValueError, match="strength"):
+        OffDiagonalL1(strength)
+
+
+def test_strength_must_be_a_number():
+    with pytest.raises(TypeError, match="'strong'"):
+        OffDiagonalL1("strong")
+
+
+@pytest.mark.parametrize("W", [np.ones((2, 3)), np.ones(4)])
+def test_bad_shapes_are_named(W):
+    with pytest.raises(ValueError, match="square"):
+        OffDiagonalL1(1.0).value(W)
+    with pytest.raises(ValueError, match="gradient has shape"):
+        OffDiagonalL1(1.0).certificate(np.eye(2), np.eye(3))
+
+
+def test_bad_step():
+    with pytest.raises(ValueError, match="step"):
+        OffDiagonalL1(1.0).prox(np.eye(2), -0.1)
