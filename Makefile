@@ -5,8 +5,10 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 JOBS ?= auto
 
-# Notebooks run with the kernel of this environment, whatever kernels the user has.
+# Notebooks run with the kernel of this environment and with its settings, whatever kernels,
+# start-up files and history the user has.
 export JUPYTER_PREFER_ENV_PATH := 1
+export IPYTHONDIR := $(CURDIR)/$(VENV)/ipython
 export PATH := $(BIN):$(PATH)
 # Two or more processes at once: one BLAS thread each.
 export OMP_NUM_THREADS ?= 1
@@ -23,13 +25,16 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
+# The environment, made afresh whenever a pin or the project's own settings change.
 $(VENV)/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; give one with PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@mkdir -p $(VENV)/ipython/profile_default
+	@printf '%s\n' 'c.IPKernelApp.log_level = "ERROR"' 'c.HistoryManager.enabled = False' \
+	  > $(VENV)/ipython/profile_default/ipython_kernel_config.py
 	@touch $@
 
 book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site

@@ -1,19 +1,60 @@
-"""Sphinx extension of the book: exported cells and the way back from the API page.
+"""Sphinx extension of the book: exported cells, and the way back from the API page.
 
 A code cell that begins with ``#| export`` is shown without that line and labelled with the
-module it goes to. In docstrings, "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes
+module it goes to. The API page gets one section for each module, in the order of
+``_toc.yml``. In docstrings, "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes
 links to the chapter and the equation.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+from pathlib import Path
 
+import yaml
 from docutils import nodes
+from sphinx.util import logging
 
 EXPORT = "#| export"
-CHAPTER = re.compile(r"chapter (?P<number>\d+) \((?P<name>\w+)\), (?P<eq>eqs?\.)")
-LABEL = re.compile(r"\(([a-z]+(?:-[\w]+)+)\)")
+API = "book/api"
+CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\((\w+)\),")
+EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
+SECTION = """
+## `lml.{name}`
+
+From the chapter [](/{file}.ipynb).
+
+```{{eval-rst}}
+.. automodule:: lml.{name}
+   :members:
+```
+"""
+
+
+def exporting_chapters(root: Path) -> dict[str, str]:
+    """Module name to chapter file, in reading order, for chapters that export a module."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    files = [c["file"] for part in toc["parts"] for c in part["chapters"] or []]
+    names = {file.rsplit("/", 1)[-1]: file for file in files}
+    return {name: file for name, file in names.items() if (root / f"lml/{name}.py").exists()}
+
+
+def list_modules(app, docname, source) -> None:
+    """Append a section for each module to the API page."""
+    if docname == API:
+        chapters = exporting_chapters(Path(app.srcdir))
+        source[0] += "".join(SECTION.format(name=n, file=f) for n, f in chapters.items())
+
+
+def check_api(app, env) -> None:
+    """Warn about public names that the API page does not show."""
+    shown = env.get_domain("py").objects
+    for module in exporting_chapters(Path(app.srcdir)):
+        for name in importlib.import_module(f"lml.{module}").__all__:
+            if f"lml.{module}.{name}" not in shown:
+                message = f"lml.{module}.{name} has no docstring: it is not on the API page"
+                logging.getLogger(__name__).warning(message, location=API)
 
 
 def label_exported_cells(app, doctree, docname) -> None:
@@ -27,7 +68,7 @@ def label_exported_cells(app, doctree, docname) -> None:
         block.replace_self(shown)
         target = nodes.reference(
             "", "", nodes.literal("", f"lml/{module}.py"), internal=True,
-            refuri=app.builder.get_relative_uri(docname, "book/api") + f"#module-lml.{module}",
+            refuri=app.builder.get_relative_uri(docname, API) + f"#module-lml.{module}",
         )  # fmt: skip
         label = nodes.container("", nodes.paragraph("", "", target), classes=["lml-module"])
         shown.parent.insert(shown.parent.index(shown), label)
@@ -35,28 +76,27 @@ def label_exported_cells(app, doctree, docname) -> None:
 
 def link_derivations(app, what, name, obj, options, lines) -> None:
     """Turn the chapter and equations that a docstring names into cross-references."""
-    text = "\n".join(lines)
-    start = text.find("Derived in chapter")
-    if start < 0:
-        return
-    end = text.find("\n\n", start)
-    end = len(text) if end < 0 else end
-    said = CHAPTER.sub(r":doc:`chapter \g<number> </book/\g<name>>`, \g<eq>", text[start:end])
-    said = LABEL.sub(r":eq:`\1`", said)
-    lines[:] = (text[:start] + said + text[end:]).split("\n")
+    head, said, tail = "\n".join(lines).partition("Derived in ")
+    derivation, gap, rest = tail.partition("\n\n")
+    derivation = CHAPTER.sub(r":doc:`chapter \1</book/\2>` (\2),", derivation)
+    derivation = EQUATIONS.sub(
+        lambda m: m[1] + re.sub(r"\(([\w:-]+)\)", r":eq:`\1`", m[2]), derivation
+    )
+    lines[:] = (head + said + derivation + gap + rest).split("\n")
 
 
 def drop_thebe(app, pagename, templatename, context, doctree) -> None:
     """Leave out the scripts of thebe: the book has no live cells, and they clash."""
-    scripts = context.get("script_files", [])
     context["script_files"] = [
-        s
-        for s in scripts
-        if "thebe" not in f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()
+        script
+        for script in context.get("script_files", [])
+        if "thebe" not in f"{script}{getattr(script, 'attributes', '')}".lower()
     ]
 
 
 def setup(app):
+    app.connect("source-read", list_modules)
+    app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
