@@ -61,6 +61,7 @@ def execute(path: Path) -> float:
         notebook,
         timeout=CELL_SECONDS,
         kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()
     clean(notebook)

@@ -11,6 +11,7 @@ is the one named by ``CHROME``, or a chromium or google-chrome on the path.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import http.server
 import os
@@ -25,7 +26,15 @@ from playwright.sync_api import Page, sync_playwright
 from tangle import ROOT
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 RAW = re.compile(r"\$\$|\\\(|\\\[|\{(?:eq|cite|doc|ref|numref)(?::\w+)?\}`|#\| export")
 LOOK = """() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'CODE', 'PRE', 'KBD']);
@@ -54,8 +63,14 @@ LOOK = """() => {
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves the site without a log; a browser that leaves a page early is no fault."""
+
     def log_message(self, *args) -> None:
         pass
+
+    def copyfile(self, source, outputfile) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().copyfile(source, outputfile)
 
 
 def browser_path() -> str:

@@ -2,8 +2,9 @@
 
 A chapter ``book/NAME.ipynb`` whose code cells begin with ``#| export`` becomes the
 module ``lml/NAME.py``; its first exported cell is the module docstring. ``_toc.yml``
-gives the order and the numbers of the chapters. ``lml/__init__.py`` is written from the
-names listed in ``[tool.lml] public`` of ``pyproject.toml``.
+gives the order and the numbers of the chapters. Exported cells hold imports, constants,
+functions and classes; ``class X(X):`` continues a class told earlier. ``lml/__init__.py`` is
+written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``.
 
 Usage: ``python tools/tangle.py`` writes, ``python tools/tangle.py --check`` compares.
 """
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import re
 import subprocess
 import sys
+import textwrap
+import tokenize
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +29,12 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 EXPORT = "#| export"
 LABEL = re.compile(r"^\$\$\s*\(([\w:-]+)\)\s*$|\$\$\s*\(([\w:-]+)\)\s*$", re.MULTILINE)
+MISSPELT = re.compile(r"^\s*#\s*\|\s*exports?\b.*$", re.MULTILINE | re.IGNORECASE)
 DERIVED = re.compile(
-    r"Derived in eqs?\. (?P<labels>\([\w:-]+\)(?:(?:,| and|, and)\s+\([\w:-]+\))*)"
+    r"Derived\s+in\s+"
+    r"(?:eqs?\.\s+(?P<labels>\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*))?(?P<end>.*)"
 )
+WIDTH = 99
 
 
 class TangleError(Exception):
@@ -62,20 +69,29 @@ def read_chapters(root: Path) -> list[Chapter]:
     chapters, number = [], 0
     for file, numbered in toc_files(root):
         number += numbered
-        path = root / f"{file}.ipynb"
-        if not path.exists():
-            if not (root / f"{file}.md").exists():
-                raise TangleError(f"_toc.yml names {file}, but neither .ipynb nor .md exists")
-            continue
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        sources = [(c["cell_type"], "".join(c["source"])) for c in cells]
+        path, text = root / f"{file}.ipynb", root / f"{file}.md"
+        if path.exists():
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            sources = [(c["cell_type"], "".join(c["source"])) for c in cells]
+        elif text.exists():
+            sources = [("markdown", text.read_text(encoding="utf-8"))]
+        else:
+            raise TangleError(f"_toc.yml names {file}, but neither .ipynb nor .md exists")
         prose = "\n\n".join(s for kind, s in sources if kind == "markdown")
         title = next((s[2:].strip() for s in prose.splitlines() if s.startswith("# ")), path.stem)
         labels = [a or b for a, b in LABEL.findall(prose)]
         chapter = Chapter(path.stem, number if numbered else None, title, labels)
         for index, (kind, source) in enumerate(sources):
+            if kind != "code":
+                continue
             first, _, rest = source.partition("\n")
-            if kind == "code" and first.strip() == EXPORT:
+            exported = first.rstrip() == EXPORT
+            if wrong := MISSPELT.search(rest if exported else source):
+                raise TangleError(
+                    f"{chapter.where(index)}: {wrong[0].strip()!r}: the directive is {EXPORT!r},"
+                    " alone on the first line of the cell"
+                )
+            if exported:
                 chapter.cells.append((index, rest))
         chapters.append(chapter)
     listed = {c.name for c in chapters}
@@ -85,52 +101,69 @@ def read_chapters(root: Path) -> list[Chapter]:
     return chapters
 
 
+def _parse(source: str, where: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(source).body
+    except SyntaxError as error:
+        raise TangleError(f"{where}: line {error.lineno} of the code: {error.msg}") from error
+
+
 def _names(node: ast.stmt) -> list[str]:
+    """Names that a definition or an assignment binds; none for any other statement."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         return [node.name]
-    if isinstance(node, ast.Assign):
-        return [t.id for t in node.targets if isinstance(t, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    return []
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    flat = [t for target in targets for t in getattr(target, "elts", [target])]
+    return [t.id for t in flat if isinstance(t, ast.Name)]
 
 
 def _continues(node: ast.stmt) -> bool:
     """Whether a node is ``class X(X)``, the continuation of a class told earlier."""
-    return (
-        isinstance(node, ast.ClassDef)
-        and len(node.bases) == 1
-        and isinstance(node.bases[0], ast.Name)
-        and node.bases[0].id == node.name
-    )
+    return isinstance(node, ast.ClassDef) and node.name in map(ast.unparse, node.bases)
 
 
-def _start(node: ast.stmt) -> int:
-    """First line of a statement, decorators included (1-based)."""
-    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-
-
-def _split(source: str) -> list[tuple[ast.stmt, str]]:
+def _split(source: str, where: str) -> list[tuple[ast.stmt, str]]:
     """Statements of a cell, each with the comment lines that stand right above it."""
     lines, pieces, end = source.splitlines(), [], 0
-    for node in ast.parse(source).body:
+    for node in _parse(source, where):
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        if first <= end:
+            raise TangleError(f"{where}: two statements on one line: {lines[first - 1].strip()!r}")
         pieces.append((node, "\n".join(lines[end : node.end_lineno]).strip("\n")))
         end = node.end_lineno
+    rest = "\n".join(lines[end:]).strip("\n")
+    if rest.strip() and not pieces:
+        raise TangleError(f"{where}: an exported cell with nothing but comments")
+    if rest.strip():
+        pieces[-1] = (pieces[-1][0], f"{pieces[-1][1]}\n{rest}")
     return pieces
 
 
-def _class_body(source: str, node: ast.ClassDef) -> str:
-    lines = source.splitlines()
-    header = next(i for i, s in enumerate(lines) if s.startswith("class "))
-    while not lines[header].rstrip().endswith(":"):
-        header += 1
-    return "\n".join(lines[header + 1 :]).strip("\n")
+def _class_body(text: str, node: ast.ClassDef, where: str) -> str:
+    """What ``class X(X):`` adds to X, with the comments that stand above it."""
+    if len(node.bases) > 1 or node.keywords or node.decorator_list:
+        raise TangleError(f"{where}: write `class {node.name}({node.name}):` and nothing more")
+    if ast.get_docstring(node) is not None:
+        raise TangleError(f"{where}: class {node.name} has its docstring where it begins")
+    lines = text.splitlines()
+    header = next(i for i, line in enumerate(lines) if line.startswith("class "))
+    tokens = tokenize.generate_tokens(io.StringIO("\n".join(lines[header:])).readline)
+    end = header + next(t.start[0] for t in tokens if t.type == tokenize.NEWLINE)
+    if not lines[end - 1].split("#")[0].rstrip().endswith(":"):
+        raise TangleError(f"{where}: class {node.name} is continued in one line")
+    above = ["    " + line for line in lines[:header] if line.strip()]
+    return "\n".join([*above, *lines[end:]]).strip("\n")
 
 
 def derive(text: str, home: dict[str, Chapter], where: str) -> str:
     """Put the chapter's number and name into each ``Derived in eq. (label)``."""
 
     def replace(match: re.Match) -> str:
+        if match["labels"] is None:
+            raise TangleError(
+                f"{where}: {match[0].strip()!r}: write 'Derived in eq. (label).' or"
+                " 'Derived in eqs. (label-a) and (label-b).'"
+            )
         labels = re.findall(r"\(([\w:-]+)\)", match["labels"])
         unknown = [label for label in labels if label not in home]
         if unknown:
@@ -145,7 +178,17 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
             eqs = "eq." if len(group) == 1 else "eqs."
             listing = " and ".join(filter(None, [", ".join(group[:-1]), group[-1]]))
             said.append(f"chapter{number} ({name}), {eqs} {listing}")
-        return "Derived in " + "; ".join(said)
+        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        indent = " " * (len(line) - len(line.lstrip()))
+        filled = textwrap.fill(
+            line.lstrip() + "Derived in " + "; ".join(said) + match["end"],
+            WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        return filled[len(line) :]
 
     return DERIVED.sub(replace, text)
 
@@ -153,7 +196,7 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
 def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[str, int]]:
     """Source of the module of one chapter, and the cell in which each name is defined."""
     index, source = chapter.cells[0]
-    body = ast.parse(source).body
+    body = _parse(source, chapter.where(index))
     if len(body) != 1 or ast.get_docstring(ast.parse(source)) is None:
         raise TangleError(f"{chapter.where(index)}: the first exported cell must be a docstring")
     docstring = source.strip()
@@ -161,31 +204,41 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
     blocks: list[str] = []
     where_class: dict[str, int] = {}
     defined: dict[str, int] = {}
+
+    def define(name: str, index: int) -> None:
+        if name in defined:
+            raise TangleError(
+                f"{name!r} is exported twice: {chapter.where(defined[name])} and cell {index}"
+            )
+        defined[name] = index
+
     for index, source in chapter.cells[1:]:
-        try:
-            pieces = _split(source)
-        except SyntaxError as error:
-            raise TangleError(f"{chapter.where(index)}: {error}") from error
-        for node, text in pieces:
+        where = chapter.where(index)
+        for node, text in _split(source, where):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                imports.append(ast.unparse(node))
-            elif _continues(node):
+                imports.append(text)
+                continue
+            names = _names(node)
+            if not names:
+                raise TangleError(
+                    f"{where}: {text.strip().splitlines()[-1]!r}: only imports, constants,"
+                    " functions and classes can be exported"
+                )
+            if isinstance(node, ast.ClassDef):
+                methods = (n for n in node.body if isinstance(n, ast.FunctionDef))
+                for method in (m for m in methods if not m.decorator_list):
+                    define(f"{node.name}.{method.name}", index)
+            if _continues(node):
                 if node.name not in where_class:
-                    raise TangleError(
-                        f"{chapter.where(index)}: class {node.name} is continued before it begins"
-                    )
-                blocks[where_class[node.name]] += "\n\n" + _class_body(text, node)
-            else:
-                for name in _names(node):
-                    if name in defined:
-                        raise TangleError(
-                            f"{name!r} is exported twice: {chapter.where(defined[name])}"
-                            f" and cell {index}"
-                        )
-                    defined[name] = index
-                if isinstance(node, ast.ClassDef):
-                    where_class[node.name] = len(blocks)
-                blocks.append(text)
+                    raise TangleError(f"{where}: class {node.name} is continued before it begins")
+                blocks[where_class[node.name]] += "\n\n" + _class_body(text, node, where)
+                continue
+            for name in names:
+                define(name, index)
+            if isinstance(node, ast.ClassDef):
+                where_class[node.name] = len(blocks)
+            blocks.append(text)
+    defined = {name: index for name, index in defined.items() if "." not in name}
     public = sorted(name for name in defined if not name.startswith("_"))
     exports = "__all__ = [" + ", ".join(f'"{name}"' for name in public) + "]"
     header = f"# Generated from book/{chapter.name}.ipynb by tools/tangle.py: edit the chapter."
@@ -208,15 +261,16 @@ def build_init(public: list[str], homes: dict[str, str], docstring: str) -> str:
 
 
 def tidy(text: str, name: str) -> str:
-    """Sort imports, drop unused ones and format, with ruff."""
-    for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format"]):
+    """Sort imports, drop unused ones and format, with ruff; names must be defined."""
+    for command in (["check", "--select", "I,F401,F821", "--fix", "--quiet"], ["format"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", f"lml/{name}.py", "-"],
             input=text, capture_output=True, text=True, cwd=ROOT, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise TangleError(
-                f"lml/{name}.py: ruff {command[0]} failed\n{done.stderr}{done.stdout}"
+                f"lml/{name}.py: ruff {command[0]} failed: does an exported cell use what a cell"
+                f" without {EXPORT!r} defines?\n{done.stderr}"
             )
         text = done.stdout
     return text

@@ -3,7 +3,7 @@
 A code cell that begins with ``#| export`` is shown without that line and labelled with the
 module it goes to. The API page gets one section for each module, in the order of
 ``_toc.yml``. In docstrings, "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes
-links to the chapter and the equation.
+links to the chapter and the equation, and plain mathematics such as ||M*|| stays plain.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ EXPORT = "#| export"
 API = "book/api"
 CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\((\w+)\),")
 EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
+MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
+PARAMETER = re.compile(r"\s*[*\w, ]+ : ")
 SECTION = """
 ## `lml.{name}`
 
@@ -74,6 +76,15 @@ def label_exported_cells(app, doctree, docname) -> None:
         shown.parent.insert(shown.parent.index(shown), label)
 
 
+def keep_mathematics(app, what, name, obj, options, lines) -> None:
+    """Escape what reStructuredText would take for markup: ||x||, M*, a trailing underscore."""
+    example = False
+    for index, line in enumerate(lines):
+        example = line.lstrip().startswith(">>>") or (example and line.strip() != "")
+        if not example and not PARAMETER.match(line):
+            lines[index] = MARKUP.sub(lambda m: m["quoted"] or "\\" + m["sign"], line)
+
+
 def link_derivations(app, what, name, obj, options, lines) -> None:
     """Turn the chapter and equations that a docstring names into cross-references."""
     head, said, tail = "\n".join(lines).partition("Derived in ")
@@ -98,6 +109,7 @@ def setup(app):
     app.connect("source-read", list_modules)
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
+    app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,319 @@
+"""The tangler, on small books made for the purpose."""
+
+from __future__ import annotations
+
+import ast
+
+import nbformat
+import pytest
+import tangle
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+EXPORT = "#| export\n"
+DOC = EXPORT + '"""What the module is."""'
+
+
+def write_book(root, chapters, public=(), toc=None):
+    """A book in ``root``: name to list of code cells, and markdown cells that begin with '# '."""
+    (root / "book").mkdir(exist_ok=True)
+    for name, sources in chapters.items():
+        cells = [new_markdown_cell(f"# The {name} chapter\n\n$$ a = b $$ ({name}-main)")]
+        for source in sources:
+            prose = source.startswith("$$")
+            cells.append(new_markdown_cell(source) if prose else new_code_cell(source))
+        nbformat.write(new_notebook(cells=cells), root / "book" / f"{name}.ipynb")
+    (root / "book" / "index.md").write_text("# The book\n")
+    listed = [{"file": f"book/{name}"} for name in (chapters if toc is None else toc)]
+    contents = {
+        "format": "jb-book",
+        "root": "book/index",
+        "parts": [{"caption": "One", "numbered": True, "chapters": listed}],
+    }
+    (root / "_toc.yml").write_text(yaml.safe_dump(contents))
+    names = ", ".join(f'"{name}"' for name in public)
+    (root / "pyproject.toml").write_text(
+        f'[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
+        '[tool.ruff]\nline-length = 100\n\n[tool.ruff.lint.isort]\nknown-first-party = ["lml"]\n'
+    )
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """Write a book and give what the tangler makes of it."""
+    monkeypatch.setattr(tangle, "ROOT", tmp_path)
+
+    def make(*cells, **chapters):
+        chapters = {"first": [DOC, *cells]} if cells else chapters
+        write_book(tmp_path, chapters)
+        return tangle.build(tmp_path)
+
+    return make
+
+
+def export(source):
+    return EXPORT + source
+
+
+def test_a_module_has_header_docstring_imports_all_and_code_in_this_order(book):
+    text = book(export("import math\n\n\ndef area(r):\n    return math.pi * r**2"))["first.py"]
+    lines = text.splitlines()
+    assert lines[0] == "# Generated from book/first.ipynb by tools/tangle.py: edit the chapter."
+    assert lines[1] == '"""What the module is."""'
+    assert lines.index("import math") < lines.index('__all__ = ["area"]')
+    assert lines.index('__all__ = ["area"]') < lines.index("def area(r):")
+
+
+def test_cells_without_the_directive_stay_in_the_chapter(book):
+    text = book(export("A = 1"), "naive = 2\nassert naive == 2")["first.py"]
+    assert "naive" not in text
+
+
+def test_a_class_told_over_several_cells_becomes_one(book):
+    cells = [
+        export('class Box:\n    """A box."""\n\n    def __init__(self, a):\n        self.a = a'),
+        export("def double(a):\n    return 2 * a"),
+        export(
+            "# What it gives.\nclass Box(Box):  # go on\n    def get(self):\n        return self.a"
+        ),
+        export(
+            "class Box(Box):\n    @property\n    def twice(self):\n        return double(self.a)"
+        ),
+    ]
+    text = book(*cells)["first.py"]
+    assert text.count("class Box") == 1
+    assert "# What it gives." in text
+    space = {}
+    exec(text, space)
+    assert space["Box"](3).get() == 3
+    assert space["Box"](3).twice == 6
+    assert space["__all__"] == ["Box", "double"]
+
+
+def test_a_continued_header_may_hold_strings_and_colons(book):
+    cells = [
+        export("class A:\n    x = 1"),
+        export('class A(\n    A,  # the: same\n):\n    y = ":"\n\n    def f(self):\n        pass'),
+    ]
+    space = {}
+    exec(book(*cells)["first.py"], space)
+    assert (space["A"].x, space["A"].y) == (1, ":")
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["class A(A):\n    x = 1"], "cell 2: class A is continued before it begins"),
+        (
+            ["class A:\n    x = 1", 'class A(A):\n    """Again."""'],
+            "cell 3: class A has its docstring",
+        ),
+        (
+            ["class A:\n    x = 1", "class A(A, object):\n    y = 1"],
+            r"cell 3: write `class A\(A\):`",
+        ),
+        (["class A:\n    x = 1", "class A(A): y = 1"], "cell 3: class A is continued in one line"),
+        (
+            [
+                "class A:\n    def f(self):\n        pass",
+                "class A(A):\n    def f(self):\n        pass",
+            ],
+            "'A.f' is exported twice: book/first.ipynb, cell 2 and cell 3",
+        ),
+        (
+            ["A = 1", "def A():\n    pass"],
+            "'A' is exported twice: book/first.ipynb, cell 2 and cell",
+        ),
+        (["A, B = 1, 2", "B = 3"], "'B' is exported twice"),
+        (["def f(:\n    pass"], "book/first.ipynb, cell 2: line 1 of the code: invalid syntax"),
+        (["%timeit 1"], "book/first.ipynb, cell 2: line 1"),
+        (["a = 1; b = 2"], "cell 2: two statements on one line"),
+        (["A = 1\nassert A == 1"], "cell 2: 'assert A == 1': only imports, constants"),
+        (["A = 1\nprint(A)"], "only imports, constants, functions and classes"),
+        (["# nothing yet"], "cell 2: an exported cell with nothing but comments"),
+        (["def f():\n    return naive()"], "lml/first.py: ruff check failed"),
+    ],
+)
+def test_a_cell_that_cannot_be_exported_is_refused_with_its_place(book, cells, message):
+    with pytest.raises(tangle.TangleError, match=message):
+        book(*map(export, cells))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["#|export\nA = 1", "# | export\nA = 1", "#| Export\nA = 1", "#| exports\nA = 1",
+     "#| export lml\nA = 1", " #| export\nA = 1", "\n#| export\nA = 1", "A = 1\n#| export"],
+)  # fmt: skip
+def test_a_misspelt_directive_is_refused(book, source):
+    with pytest.raises(tangle.TangleError, match=r"cell 2: .*the directive is '#\| export'"):
+        book(source)
+
+
+def test_the_first_exported_cell_must_be_a_docstring(book):
+    for source in ("import math", '"""A docstring."""\nA = 1', "A = ("):
+        with pytest.raises(tangle.TangleError, match=r"book/first.ipynb, cell 1"):
+            book(first=[export(source)])
+
+
+def test_imports_are_merged_sorted_and_dropped_when_unused(book):
+    cells = [
+        export("import numpy as np\nfrom scipy import linalg\nimport os"),
+        export("from scipy import sparse\nimport numpy as np\nfrom lml.other import thing"),
+        export("import math  # for pi\n\nA = math.pi, np, linalg, sparse, thing"),
+    ]
+    text = book(*cells)["first.py"]
+    imports = text.partition('"""\n\n')[2].partition("\n\n__all__")[0]
+    assert imports.splitlines() == [
+        "import math  # for pi",
+        "",
+        "import numpy as np",
+        "from scipy import linalg, sparse",
+        "",
+        "from lml.other import thing",
+    ]
+
+
+def test_comments_and_nested_decorators_are_kept(book):
+    cells = [
+        export("# Above the constant.\nA = 1  # beside it\n# Below it."),
+        export(
+            "import functools\n\n\n"
+            "# Above the decorators.\n@functools.lru_cache(maxsize=None)  # beside\n"
+            "@functools.wraps(\n    int\n)\ndef f():\n    # inside\n    def g():\n"
+            "        @functools.wraps(int)\n        def h():\n            pass\n\n"
+            "        return h\n\n    return g\n    # at the end of f"
+        ),
+    ]
+    text = book(*cells)["first.py"]
+    for said in ("Above the constant", "beside it", "Below it", "Above the decorators", "inside"):
+        assert text.count(f"# {said}") == 1
+    assert text.count("# at the end of f") == 1
+    assert text.count("@functools") == 3
+    ast.parse(text)
+
+
+def derived(sentence, indent=4):
+    return export(f'def f():\n    """Do it.\n\n    Notes\n    -----\n    {sentence}\n    """')
+
+
+def test_derived_in_gets_chapter_number_and_name(book):
+    text = book(
+        zero=["A = 1"],
+        first=[DOC, derived("Derived in eqs. (first-main) and (zero-main), and more.")],
+    )["first.py"]
+    assert "chapter 2 (first), eq. (first-main); chapter 1 (zero), eq. (zero-main), and" in text
+
+
+def test_labels_on_lines_of_their_own_and_in_text_pages_are_found(book, tmp_path):
+    cells = ["$$\na = b\n$$ (first-own)", DOC, derived("Derived in eq. (first-own).")]
+    assert "chapter 1 (first), eq. (first-own)." in book(first=cells)["first.py"]
+    write_book(
+        tmp_path, {"first": [DOC, derived("Derived in eq. (page-main).")]}, toc=["p", "first"]
+    )
+    (tmp_path / "book" / "p.md").write_text("# Page\n\n$$ a = b $$ (page-main)\n")
+    assert "chapter 1 (p), eq. (page-main)." in tangle.build(tmp_path)["first.py"]
+
+
+def test_derived_in_may_be_broken_over_lines_and_is_wrapped_again(book):
+    sentence = (
+        "Derived in eqs. (first-main),\n    (zero-main) and (first-b), after a good deal of work"
+        " that fills the line."
+    )
+    text = book(zero=["A = 1"], first=["$$ c $$ (first-b)", DOC, derived(sentence)])["first.py"]
+    assert max(map(len, text.splitlines())) < 100
+    said = " ".join(text.split())
+    assert "chapter 2 (first), eqs. (first-main) and (first-b); chapter 1 (zero)" in said
+    assert "eq. (zero-main), after a good deal of work that fills the line." in said
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("Derived in eq. (first-none).", "no equation is labelled 'first-none'"),
+        ("Derived in equation (first-main).", "write 'Derived in eq. "),
+        ("Derived in (first-main).", "write 'Derived in eq. "),
+    ],
+)
+def test_a_derivation_that_leads_nowhere_is_refused(book, sentence, message):
+    with pytest.raises(tangle.TangleError, match=message):
+        book(derived(sentence))
+
+
+def test_one_name_in_two_chapters_is_refused_naming_both_places(book):
+    with pytest.raises(tangle.TangleError) as error:
+        book(first=[DOC, export("A = 1")], second=[DOC, "x = 1", export("A = 2")])
+    assert "book/first.ipynb, cell 2" in str(error.value)
+    assert "book/second.ipynb, cell 3" in str(error.value)
+    modules = book(first=[DOC, export("_A = 1")], second=[DOC, export("_A = 2")])
+    assert "_A = 2" in modules["second.py"]
+
+
+def test_one_label_in_two_chapters_is_refused(book):
+    with pytest.raises(tangle.TangleError, match="'first-main' stands in first and in second"):
+        book(first=["A = 1"], second=["$$ c $$ (first-main)"])
+
+
+def test_a_chapter_and_the_table_of_contents_must_agree(book, tmp_path):
+    write_book(tmp_path, {"first": [DOC]}, toc=["first", "second"])
+    with pytest.raises(tangle.TangleError, match=r"_toc\.yml names book/second"):
+        tangle.build(tmp_path)
+    write_book(tmp_path, {"first": [DOC]}, toc=[])
+    with pytest.raises(tangle.TangleError, match=r"first\.ipynb is not listed in _toc\.yml"):
+        tangle.build(tmp_path)
+
+
+def test_the_package_offers_the_public_names(book, tmp_path):
+    write_book(tmp_path, {"first": [DOC, export("A = 1\nB = 2")]}, public=["B"])
+    assert "from lml.first import B" in tangle.build(tmp_path)["__init__.py"]
+    write_book(tmp_path, {"first": [DOC, export("A = 1")]}, public=["C"])
+    with pytest.raises(tangle.TangleError, match="lists 'C' as public"):
+        tangle.build(tmp_path)
+
+
+def test_check_says_what_is_stale_and_writing_mends_it(book, tmp_path, capsys):
+    book(export("A = 1"))
+    assert tangle.main(["--check"]) == 1
+    assert "lml/first.py is not what book/first.ipynb gives (it is missing)" in (
+        capsys.readouterr().out
+    )
+    assert tangle.main([]) == 0
+    assert tangle.main(["--check"]) == 0
+
+    module = tmp_path / "lml" / "first.py"
+    written = module.read_text()
+    module.write_text(written.replace("A = 1", "A = 3"))
+    capsys.readouterr()
+    assert tangle.main(["--check"]) == 1
+    said = capsys.readouterr().out
+    assert "lml/first.py is not what book/first.ipynb gives" in said
+    assert "the file has 'A = 3', the chapter gives 'A = 1'" in said
+    assert module.read_text() != written  # --check writes nothing
+    assert tangle.main([]) == 0
+    assert module.read_text() == written
+
+    orphan = tmp_path / "lml" / "orphan.py"
+    orphan.write_text("A = 1\n")
+    capsys.readouterr()
+    assert tangle.main(["--check"]) == 1
+    assert "lml/orphan.py has no chapter in book/" in capsys.readouterr().out
+    assert orphan.exists()
+    assert tangle.main([]) == 0
+    assert not orphan.exists()
+
+
+def test_a_fault_leaves_the_modules_as_they_were(book, tmp_path, capsys):
+    book(export("A = 1"))
+    assert tangle.main([]) == 0
+    written = (tmp_path / "lml" / "first.py").read_text()
+    write_book(tmp_path, {"first": [DOC, export("def f(:")]})
+    assert tangle.main([]) == 1
+    assert "tangle: book/first.ipynb, cell 2" in capsys.readouterr().err
+    assert (tmp_path / "lml" / "first.py").read_text() == written
+
+
+def test_the_output_does_not_depend_on_the_run(book):
+    cells = [
+        export("from scipy import sparse, linalg\nimport numpy as np"),
+        export("B = np, sparse, linalg"),
+    ]
+    assert book(*cells) == book(*cells)
