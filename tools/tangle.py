@@ -34,7 +34,7 @@ DERIVED = re.compile(
     r"Derived\s+in\s+"
     r"(?:eqs?\.\s+(?P<labels>\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*))?(?P<end>.*)"
 )
-WIDTH = 99
+WIDTH = 100
 
 
 class TangleError(Exception):
