@@ -614,7 +614,8 @@ def subspace_residual(metric, L):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored). Paper: section
+    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored). Paper:
+    section
     III-C, Theorem 1 and eq. 4.
     """
     L = _check_rows(L, metric.n_features, "L")
@@ -646,7 +647,8 @@ def pairwise_scores(metric, X, Z, metric_type):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion). The expansion of the
+    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion). The expansion
+    of the
     distance rounds at the size of x'Mx; `lml.neighbors.k_nearest` guards against that.
     Paper: section III-A, eqs. 1 and 2.
     """

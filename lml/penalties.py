@@ -46,7 +46,8 @@ class OffDiagonalL1:
 
     Notes
     -----
-    Derived in chapter 6 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper: sections III-C and
+    Derived in chapter 6 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
+    sections III-C and
     IV-B, eqs. 5 and 13.
 
     Examples
@@ -93,7 +94,8 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 6 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13. Positive
+        Derived in chapter 6 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
+        Positive
         semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
@@ -118,7 +120,8 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 6 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in the paper.
+        Derived in chapter 6 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in
+        the paper.
         """
         W, G = _square(W), _square(gradient, "gradient")
         if W.shape != G.shape:
@@ -174,7 +177,8 @@ def nearest_psd(W):
 
     Notes
     -----
-    Derived in chapter 6 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of the result: apply
+    Derived in chapter 6 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
+    the result: apply
     it where a distance is read out, not to the stored code. Not in the paper, whose
     section III-A requires it.
 
