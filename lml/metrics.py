@@ -615,8 +615,7 @@ def subspace_residual(metric, L):
     Notes
     -----
     Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored). Paper:
-    section
-    III-C, Theorem 1 and eq. 4.
+    section III-C, Theorem 1 and eq. 4.
     """
     L = _check_rows(L, metric.n_features, "L")
     basis = _row_basis(L.toarray() if sparse.issparse(L) else L)
@@ -648,8 +647,7 @@ def pairwise_scores(metric, X, Z, metric_type):
     Notes
     -----
     Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion). The expansion
-    of the
-    distance rounds at the size of x'Mx; `lml.neighbors.k_nearest` guards against that.
+    of the distance rounds at the size of x'Mx; `lml.neighbors.k_nearest` guards against that.
     Paper: section III-A, eqs. 1 and 2.
     """
     if metric_type == "similarity":

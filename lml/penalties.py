@@ -47,8 +47,7 @@ class OffDiagonalL1:
     Notes
     -----
     Derived in chapter 6 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
-    sections III-C and
-    IV-B, eqs. 5 and 13.
+    sections III-C and IV-B, eqs. 5 and 13.
 
     Examples
     --------
@@ -95,8 +94,7 @@ class OffDiagonalL1:
         Notes
         -----
         Derived in chapter 6 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
-        Positive
-        semi-definiteness is not preserved, see nearest_psd.
+        Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
         if not step >= 0:
@@ -178,9 +176,8 @@ def nearest_psd(W):
     Notes
     -----
     Derived in chapter 6 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
-    the result: apply
-    it where a distance is read out, not to the stored code. Not in the paper, whose
-    section III-A requires it.
+    the result: apply it where a distance is read out, not to the stored code. Not in the paper,
+    whose section III-A requires it.
 
     Examples
     --------

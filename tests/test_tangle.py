@@ -217,13 +217,18 @@ def test_labels_on_lines_of_their_own_and_in_text_pages_are_found(book, tmp_path
 def test_derived_in_may_be_broken_over_lines_and_is_wrapped_again(book):
     sentence = (
         "Derived in eqs. (first-main),\n    (zero-main) and (first-b), after a good deal of work"
-        " that fills the line."
+        " that fills the line.\n    Paper: section III."
     )
     text = book(zero=["A = 1"], first=["$$ c $$ (first-b)", DOC, derived(sentence)])["first.py"]
     assert max(map(len, text.splitlines())) <= 100
+    assert "  " not in text.partition("Derived")[2].replace("\n    ", "")
     said = " ".join(text.split())
     assert "chapter 2 (first), eqs. (first-main) and (first-b); chapter 1 (zero)" in said
-    assert "eq. (zero-main), after a good deal of work that fills the line." in said
+    assert (
+        "eq. (zero-main), after a good deal of work that fills the line. Paper: section III."
+        in said
+    )
+    assert "\n    Paper" not in text
 
 
 @pytest.mark.parametrize(

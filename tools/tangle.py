@@ -32,8 +32,9 @@ LABEL = re.compile(r"^\$\$\s*\(([\w:-]+)\)\s*$|\$\$\s*\(([\w:-]+)\)\s*$", re.MUL
 MISSPELT = re.compile(r"^\s*#\s*\|\s*exports?\b.*$", re.MULTILINE | re.IGNORECASE)
 DERIVED = re.compile(
     r"Derived\s+in\s+"
-    r"(?:eqs?\.\s+(?P<labels>\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*))?(?P<end>.*)"
+    r"(?:eqs?\.\s+(?P<labels>\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*))?"
 )
+PARAGRAPH = re.compile(r'^([ \t]*)(.*Derived in [^\n]*(?:\n\1(?!["\s])[^\n]*)*)', re.MULTILINE)
 WIDTH = 100
 
 
@@ -160,8 +161,9 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
 
     def replace(match: re.Match) -> str:
         if match["labels"] is None:
+            said = text[match.start() : match.end() + 30]
             raise TangleError(
-                f"{where}: {match[0].strip()!r}: write 'Derived in eq. (label).' or"
+                f"{where}: {said!r}: write 'Derived in eq. (label).' or"
                 " 'Derived in eqs. (label-a) and (label-b).'"
             )
         labels = re.findall(r"\(([\w:-]+)\)", match["labels"])
@@ -178,19 +180,22 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
             eqs = "eq." if len(group) == 1 else "eqs."
             listing = " and ".join(filter(None, [", ".join(group[:-1]), group[-1]]))
             said.append(f"chapter{number} ({name}), {eqs} {listing}")
-        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        indent = " " * (len(line) - len(line.lstrip()))
-        filled = textwrap.fill(
-            line.lstrip() + "Derived in " + "; ".join(said) + match["end"],
+        return "Derived in " + "; ".join(said)
+
+    def wrap(match: re.Match) -> str:
+        indent, lines = match[1], match[0].splitlines()
+        if max(map(len, lines)) <= WIDTH:
+            return match[0]
+        return textwrap.fill(
+            " ".join(match[2].split()),
             WIDTH,
             initial_indent=indent,
             subsequent_indent=indent,
             break_on_hyphens=False,
             break_long_words=False,
         )
-        return filled[len(line) :]
 
-    return DERIVED.sub(replace, text)
+    return PARAGRAPH.sub(wrap, DERIVED.sub(replace, text))
 
 
 def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[str, int]]:
