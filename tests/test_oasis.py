@@ -1,0 +1,137 @@
+"""OASIS against the naive loop, its properties, scikit-learn's checks and odd inputs."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from lml.metrics import FactoredMetric
+from lml.oasis import OASIS, passive_aggressive_step
+from lml.triplets import sample_triplets
+
+
+def blobs(n=40, D=6, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=n)
+    return rng.normal(size=(n, D)) + rng.normal(size=(classes, D))[y], y
+
+
+def naive(X, y, n_steps, C, seed, W):
+    """The loop written out, with the update typed anew."""
+    for i, j, k in sample_triplets(y, n_steps, seed):
+        q = X[j] - X[k]
+        loss = 1 - X[i] @ W @ q
+        size = X[i] @ X[i] * (q @ q)
+        if loss > 0 and size > 0:
+            W = W + min(C, loss / size) * np.outer(X[i], q)
+    return W
+
+
+@parametrize_with_checks([OASIS(n_steps=100, random_state=0)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(("n", "D"), [(40, 6), (12, 30)])
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("C", [0.003, 1.0])
+def test_both_forms_give_the_naive_iterates(n, D, as_sparse, C):
+    X, y = blobs(n, D)
+    given = sparse.csr_matrix(X) if as_sparse else X
+    model = OASIS(C, n_steps=400, random_state=3).fit(given, y)
+    W = naive(X, y, 400, C, 3, np.eye(D))
+    np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-10)
+
+
+@pytest.mark.parametrize("D", [4, 60])
+def test_init_is_the_start(D):
+    X, y = blobs(30, D)
+    start = np.random.default_rng(1).normal(size=(D, D))
+    for init in (start, FactoredMetric.from_dense(start)):
+        model = OASIS(n_steps=200, init=init, random_state=0).fit(X, y)
+        W = naive(X, y, 200, 0.1, 0, start)
+        np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-9)
+
+
+def test_a_step_cures_its_triplet_unless_the_cap_binds():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        V, rows = 0.01 * rng.normal(size=(5, 5)), rng.normal(size=(3, 5))
+        W, step = passive_aggressive_step(V, *rows, 0.02)
+        loss = 1 - rows[0] @ W @ (rows[1] - rows[2])
+        assert 0 < step <= 0.02
+        assert (abs(loss) < 1e-12) if step < 0.02 else (loss >= -1e-12)
+
+
+def test_no_violation_no_update():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    X[:20, 0] += 500
+    X[20:, 0] -= 500  # two centred classes 1e3 apart
+    model = OASIS(n_steps=500, random_state=0).fit(X, np.repeat([0, 1], 20))
+    assert model.n_updates_ == 0
+    np.testing.assert_array_equal(model.metric_.to_dense(), np.eye(3))
+    assert not model.loss_curve_.any()
+
+
+def test_zero_steps_keep_the_start():
+    X, y = blobs()
+    model = OASIS(n_steps=0).fit(X, y)
+    np.testing.assert_array_equal(model.metric_.to_dense(), np.eye(6))
+
+
+@pytest.mark.parametrize("D", [3, 50])
+def test_duplicates_and_zero_rows_stay_finite(D):
+    X, y = blobs(8, D)
+    X[0] = 0
+    X, y = np.repeat(X, 3, axis=0), np.repeat(y, 3)
+    y[:3] = y[3]
+    model = OASIS(n_steps=300, random_state=0).fit(X, y)
+    assert np.isfinite(model.metric_.to_dense()).all()
+
+
+def test_same_seed_same_bits_whatever_the_global_seed():
+    X, y = blobs()
+    first = OASIS(n_steps=300, random_state=0).fit(X, y).metric_.to_dense()
+    np.random.default_rng(5).normal()
+    second = OASIS(n_steps=300, random_state=0).fit(X, y).metric_.to_dense()
+    assert np.array_equal(first, second)
+
+
+def test_renamed_labels_change_nothing():
+    X, y = blobs()
+    names = np.array(["zebra", "Ant", "ant"], dtype=object)[y]
+    a = OASIS(n_steps=300, random_state=0).fit(X, y).metric_.to_dense()
+    b = OASIS(n_steps=300, random_state=0).fit(X, names).metric_.to_dense()
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("C", [0, -1, np.nan, "much"])
+def test_bad_aggressiveness(C):
+    with pytest.raises(ValueError, match="aggressiveness"):
+        OASIS(C).fit(*blobs())
+
+
+@pytest.mark.parametrize("n_steps", [-1, 2.5, None])
+def test_bad_n_steps(n_steps):
+    with pytest.raises(ValueError, match="n_steps"):
+        OASIS(n_steps=n_steps).fit(*blobs())
+
+
+def test_init_of_another_width_is_refused_with_both_numbers():
+    with pytest.raises(ValueError, match="4 features, but X has 6"):
+        OASIS(init=np.eye(4)).fit(*blobs())
+
+
+def test_one_class_is_refused():
+    X, _ = blobs()
+    with pytest.raises(ValueError, match="class"):
+        OASIS().fit(X, np.zeros(len(X)))
+
+
+def test_no_large_matrix_for_many_features():
+    rng = np.random.default_rng(0)
+    X = sparse.random(30, 20_000, density=0.001, random_state=0, format="csr")
+    model = OASIS(n_steps=200, random_state=0).fit(X, rng.integers(2, size=30))
+    assert sparse.issparse(model.metric_.factor)
+    assert model.metric_.nbytes < 1e6
