@@ -1,0 +1,332 @@
+# Generated from book/scml.ipynb by tools/tangle.py: edit the chapter.
+"""Sparse compositional metric learning: M = sum of w_i b_i b_i', non-negative weights.
+
+The directions b_i are a local Fisher basis; the weights minimise the mean hinge of nearest
+triplets plus an l1 penalty, by regularised dual averaging. The metric is a squared distance
+and stays factored: FactoredMetric(0, basis, weights).
+"""
+
+import numbers
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import validate_data
+
+from lml.fisher import local_fisher_basis
+from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.triplets import _check_rows, _class_numbers, _count, nearest_triplets
+
+__all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
+
+
+def triplet_differences(projections, triplets):
+    """Squared differences of projections, positive pair minus negative pair.
+
+    Parameters
+    ----------
+    projections : ndarray of shape (n_samples, n_basis)
+        X F' for directions F.
+    triplets : integer array of shape (n_triplets, 3)
+        Rows (anchor, positive, negative).
+
+    Returns
+    -------
+    differences : ndarray of shape (n_triplets, n_basis)
+        z with d(i, j) - d(i, k) = w'z for every weight vector w.
+
+    Notes
+    -----
+    Derived in chapter 6 (scml), eq. (scml-difference).
+    Paper: Table I, row SCML.
+
+    Examples
+    --------
+    >>> P = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> triplet_differences(P, np.array([[0, 1, 2]])).tolist()
+    [[1.0, -4.0]]
+    """
+    i, j, k = np.asarray(triplets, dtype=np.intp).reshape(-1, 3).T
+    anchors = projections[i]
+    return np.square(anchors - projections[j]) - np.square(anchors - projections[k])
+
+
+def _pair_table(triplets, n_samples):
+    """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
+    i, j, k = triplets.T
+    pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
+    return pairs // n_samples, pairs % n_samples, where.reshape(2, -1)
+
+
+def _mean_hinge(weights, projections, table):
+    """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
+    a, b, (near, far) = table
+    active = np.flatnonzero(weights)
+    scaled = projections[:, active] * np.sqrt(weights[active])
+    distances, step = np.empty(len(a)), max(1, 2**20 // max(len(active), 1))
+    for start in range(0, len(a), step):
+        part = slice(start, start + step)
+        distances[part] = np.square(scaled[a[part]] - scaled[b[part]]).sum(axis=1)
+    return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
+
+
+def scml_objective(weights, projections, triplets, beta=0.0):
+    """Mean hinge of the weighted distance plus the l1 penalty of the weights.
+
+    Parameters
+    ----------
+    weights : array-like of shape (n_basis,)
+        Non-negative weights.
+    projections : ndarray of shape (n_samples, n_basis)
+        X F' for directions F.
+    triplets : integer array of shape (n_triplets, 3)
+        Rows (anchor, positive, negative); the mean over no triplets is zero.
+    beta : float, default=0.0
+        Penalty, at least 0.
+
+    Returns
+    -------
+    objective : float
+
+    Notes
+    -----
+    Derived in chapter 6 (scml), eq. (scml-objective).
+    Paper: Table I, row SCML, with the sign corrected.
+
+    Examples
+    --------
+    >>> P = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> scml_objective([0.5, 0.25], P, np.array([[0, 1, 2]]), beta=0.1)
+    0.575
+    """
+    weights = np.asarray(weights, dtype=float)
+    triplets = np.asarray(triplets, dtype=np.intp).reshape(-1, 3)
+    penalty = beta * float(weights.sum())
+    if not len(triplets):
+        return penalty
+    return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
+
+
+def _scaled_gamma(projections, triplets, gamma):
+    """The given gamma, or one fifth of the mean squared length of the differences."""
+    if gamma is not None:
+        return gamma
+    total, step = 0.0, max(1, 2**20 // max(projections.shape[1], 1))
+    for start in range(0, len(triplets), step):
+        part = triplet_differences(projections, triplets[start : start + step])
+        total += float(np.sum(np.square(part)))
+    return total / max(5 * len(triplets), 1)
+
+
+def _advance(projections, triplets, weights, total, first, beta, gamma):
+    """Weights after a step on each triplet, numbered from first + 1; total is updated."""
+    block = 2**18 // max(len(weights), 1) + 1
+    for start in range(0, len(triplets), block):
+        differences = triplet_differences(projections, triplets[start : start + block])
+        for t, z in enumerate(differences, start=first + start + 1):
+            if weights @ z > -1.0:  # the hinge is active
+                total += z
+            weights = np.maximum(-total - beta * t, 0.0) / (gamma * np.sqrt(t))
+    return weights
+
+
+def dual_averaging(projections, triplets, beta, gamma=None, n_steps=100_000, random_state=None):
+    """Weights of the directions by regularised dual averaging, one triplet a step.
+
+    Parameters
+    ----------
+    projections : ndarray of shape (n_samples, n_basis)
+        X F' for directions F.
+    triplets : integer array of shape (n_triplets, 3)
+        Rows (anchor, positive, negative).
+    beta : float
+        Penalty, at least 0.
+    gamma : float or None, default=None
+        Strength of the quadratic term. None: one fifth of the mean squared length of the
+        triplets' differences.
+    n_steps : int, default=100_000
+        Triplets drawn, with replacement.
+    random_state : int, RandomState instance or None, default=None
+        Draws the triplets.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_basis,)
+        The best of those checked, which are every twentieth part of the steps.
+    history : ndarray of shape (n_checks + 1,)
+        Objective at zero weights, which is 1, and at each check.
+
+    Notes
+    -----
+    Derived in chapter 6 (scml), eqs. (scml-dual-averaging), (scml-step) and (scml-gamma).
+    Paper: section V-A (stSCML).
+
+    Examples
+    --------
+    >>> P = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> weights, history = dual_averaging(P, np.array([[0, 1, 2]]), 0.01, n_steps=1000)
+    >>> weights.round(2).tolist()
+    [0.0, 0.25]
+    """
+    rng, gamma = check_random_state(random_state), _scaled_gamma(projections, triplets, gamma)
+    weights, total, history = np.zeros(projections.shape[1]), np.zeros(projections.shape[1]), [1.0]
+    best = weights
+    if not gamma:  # every difference is zero: no weights can change the loss
+        return best, np.array(history)
+    draws, every = triplets[rng.randint(len(triplets), size=n_steps)], -(-n_steps // 20)
+    table = _pair_table(triplets, len(projections))
+    for first in range(0, n_steps, every):
+        part = draws[first : first + every]
+        weights = _advance(projections, part, weights, total, first, beta, gamma)
+        history.append(_mean_hinge(weights, projections, table) + beta * weights.sum())
+        if history[-1] <= min(history):
+            best = weights
+    return best, np.array(history)
+
+
+class SCML(MetricLearnerMixin, BaseEstimator):
+    """Distance metric composed of local Fisher directions with sparse non-negative weights.
+
+    Parameters
+    ----------
+    n_basis : int or None, default=None
+        Number of directions. None: the larger of 100 and 20 (classes - 1).
+    beta : float, default=1e-5
+        l1 penalty of the weights, at least 0.
+    gamma : float or None, default=None
+        Strength of the quadratic term of dual averaging, above 0. None: one fifth of the
+        mean squared length of the triplets' differences.
+    n_steps : int, default=100_000
+        Triplets drawn.
+    n_targets, n_impostors : int, default=3 and 10
+        Neighbours of the same class and of other classes that make the triplets.
+    random_state : int, RandomState instance or None, default=None
+        Seed of k-means and of the draws.
+
+    Attributes
+    ----------
+    metric_ : FactoredMetric
+        FactoredMetric(0, basis_, weights_).
+    basis_ : ndarray of shape (n_basis, n_features)
+        Unit directions; fewer where the rows allow fewer regions.
+    weights_ : ndarray of shape (n_basis,)
+        Non-negative weights.
+    objective_history_ : ndarray of shape (n_checks + 1,)
+        Objective at zero weights, which is 1, and at each check; the best weights are kept.
+    gamma_ : float
+        The value used.
+    n_triplets_ : int
+        Triplets that the rows gave.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 6 (scml), eqs. (scml-metric), (scml-objective), (scml-step) and (scml-size).
+    Paper: section V-A (stSCML) and Table I, row SCML.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> learner = SCML(n_basis=20, n_steps=2000, random_state=0).fit(X, y)
+    >>> learner.metric_.shape
+    (4, 4)
+    """
+
+    metric_type = "distance"
+
+    def __init__(
+        self,
+        n_basis=None,
+        beta=1e-5,
+        gamma=None,
+        n_steps=100_000,
+        n_targets=3,
+        n_impostors=10,
+        random_state=None,
+    ):
+        self.n_basis = n_basis
+        self.beta = beta
+        self.gamma = gamma
+        self.n_steps = n_steps
+        self.n_targets = n_targets
+        self.n_impostors = n_impostors
+        self.random_state = random_state
+
+    def _check_parameters(self):
+        """Every parameter in its range, or an error; None stands for a default."""
+        _number(self.beta, "beta", zero=True)
+        if self.gamma is not None:
+            _number(self.gamma, "gamma", zero=False)
+        if self.n_basis is not None:
+            _count(self.n_basis, "n_basis")
+        for name in ("n_steps", "n_targets", "n_impostors"):
+            _count(getattr(self, name), name)
+
+    def fit(self, X, y):
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+            Rows, at least 3. CSR rows are not made dense; the directions are.
+        y : array-like of shape (n_samples,)
+            Labels; at least two classes, one of them with two rows.
+
+        Returns
+        -------
+        self : SCML
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, X is not finite, X and y differ in length, or
+            the labels allow no triplet. Nothing is stored then.
+        """
+        self._check_parameters()
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False,
+            ensure_min_samples=3,
+        )  # fmt: skip
+        _check_finite(X)
+        triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
+        rng, n_basis = check_random_state(self.random_state), self.n_basis
+        if n_basis is None:
+            n_basis = max(100, 20 * (len(_class_numbers(y)[1]) - 1))
+        basis = local_fisher_basis(X, y, n_basis, random_state=rng)
+        return self._learn(X, basis, triplets, rng)
+
+    def _learn(self, X, basis, triplets, rng):
+        """Project, weigh, store."""
+        P = safe_sparse_dot(X, basis.T, dense_output=True)
+        self.gamma_ = _scaled_gamma(P, triplets, self.gamma)
+        self.weights_, self.objective_history_ = dual_averaging(
+            P, triplets, self.beta, self.gamma_, self.n_steps, rng
+        )
+        self.basis_, self.n_triplets_ = basis, len(triplets)
+        self.metric_ = FactoredMetric(0.0, basis, self.weights_)
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+
+def _number(value, name, zero):
+    """Return a finite positive number (or zero, if allowed), or say what is wrong with it."""
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not good or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
+        bound = "of at least 0" if zero else "above 0"
+        raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
+    return float(value)
+
+
+def _check_finite(X):
+    """An error that says where X is not finite."""
+    try:
+        _check_rows(X)
+    except ValueError as error:
+        raise ValueError(f"Input X contains NaN or infinity: {error}") from None
