@@ -14,6 +14,8 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
+from lml.penalties import OffDiagonalL1
+
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
 
 
@@ -53,26 +55,6 @@ class CodeLoss:
     def __call__(self, W):
         gradient = self.gram @ W @ self.gram - self.projected
         return 0.5 * np.sum(W * (gradient - self.projected)) + self.constant, gradient
-
-
-class _OffDiagonalL1:
-    def __init__(self, strength):
-        self.strength = float(strength)
-
-    def value(self, W):
-        return self.strength * (np.abs(W).sum() - np.abs(np.diag(W)).sum())
-
-    def prox(self, W, step):
-        P = np.sign(W) * np.maximum(np.abs(W) - step * self.strength, 0.0)
-        np.fill_diagonal(P, np.diag(W))
-        return P
-
-    def certificate(self, W, gradient):
-        push = gradient + self.strength * np.sign(W)
-        at_zero = np.maximum(np.abs(gradient) - self.strength, 0.0)
-        distance = np.where(W == 0.0, at_zero, np.abs(push))
-        np.fill_diagonal(distance, np.abs(np.diag(gradient)))
-        return float(np.linalg.norm(distance))
 
 
 def _proximal_step(smooth, penalty, V, value_V, gradient_V, step):
@@ -302,7 +284,7 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
     [[2.0, 0.3], [0.3, 1.0]]
     """
     L = _check_coding(dictionary, target, code_penalty, init)
-    smooth, penalty = code_loss(L, target), _OffDiagonalL1(code_penalty)
+    smooth, penalty = code_loss(L, target), OffDiagonalL1(code_penalty)
     d, largest = len(L), max(linalg.norm(smooth.gram, 2), np.finfo(float).tiny ** 0.25)
     scale = float(linalg.norm(smooth.projected))
     start = np.zeros((d, d)) if init is None else (np.asarray(init) + np.transpose(init)) / 2

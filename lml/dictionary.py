@@ -1,0 +1,456 @@
+# Generated from book/dictionary.ipynb by tools/tangle.py: edit the chapter.
+"""Move the shared dictionary: gradient, step, memory of old tasks, what becomes of their codes.
+
+A step lowers the current task's mean hinge plus the remembered linear terms of old tasks and
+returns orthonormal rows together with the d x d change of basis. Old codes then follow one of
+two policies: keep_codes (old metrics move along) or keep_metrics (they stay).
+"""
+
+import numbers
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.utils import check_array
+
+from lml.metrics import FactoredMetric
+from lml.triplets import triplet_gradient
+
+__all__ = [
+    "DictionaryStep",
+    "GradientMemory",
+    "RunningGradient",
+    "dictionary_gradient",
+    "dictionary_objective",
+    "dictionary_step",
+    "keep_codes",
+    "keep_metrics",
+    "polar_factors",
+]
+
+
+def dictionary_gradient(dictionary, code, gradient):
+    """Gradient of <G, L'WL> with respect to the dictionary L: W L G' + W' L G.
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+        L.
+    code : ndarray of shape (d, d)
+        W; need not be symmetric.
+    gradient : FactoredMetric on D features
+        G, the gradient of a loss with respect to the metric; need not be symmetric.
+
+    Returns
+    -------
+    ndarray of shape (d, D)
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eqs. (dictionary-first-order) and (dictionary-gradient).
+    Paper: section IV-C, eq. 14, corrected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lml.metrics import FactoredMetric
+    >>> G = FactoredMetric.from_dense([[1.0, 2.0], [0.0, 3.0]])
+    >>> dictionary_gradient(np.array([[1.0, 0.0]]), np.array([[2.0]]), G).tolist()
+    [[4.0, 4.0]]
+    """
+    core = gradient.core if gradient.core.ndim == 1 else gradient.core.T
+    transposed = FactoredMetric(gradient.alpha, gradient.factor, core)
+    return code @ transposed.apply(dictionary) + code.T @ gradient.apply(dictionary)
+
+
+def dictionary_objective(
+    dictionary, code, X, triplets, metric_type, memory=None, codes=None, dictionary_penalty=0.0
+):
+    """Value and gradient of what a dictionary step lowers.
+
+    (1/T) [ loss_t(L'W_tL) + sum_s <Delta_s, L'W_sL> ] + gamma ||L||_F^2
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+        L; its rows need not be orthonormal.
+    code : ndarray of shape (d, d)
+        W_t, the code of the current task.
+    X : {ndarray, CSR matrix} of shape (n, D)
+        Rows of the current task.
+    triplets : ndarray of shape (m, 3)
+        Its triplets (anchor, positive, negative).
+    metric_type : {"similarity", "distance"}
+    memory : GradientMemory or RunningGradient, optional
+        What is remembered of old tasks.
+    codes : dict, optional
+        Old tasks and their codes W_s. Leave out the current task when it is revisited.
+    dictionary_penalty : float, default=0.0
+        gamma, >= 0.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray of shape (d, D)
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
+    Paper: section IV-C, eq. 14.
+    """
+    metric = FactoredMetric(0.0, dictionary, code)
+    value, G = triplet_gradient(metric, X, triplets, metric_type)
+    slope, n_tasks = dictionary_gradient(dictionary, code, G), 1
+    if memory is not None:
+        old_value, old_slope, n_old = memory.terms(dictionary, codes or {})
+        value, slope, n_tasks = value + old_value, slope + old_slope, 1 + n_old
+    penalty = dictionary_penalty * np.sum(dictionary * dictionary)
+    return float(value / n_tasks + penalty), slope / n_tasks + 2 * dictionary_penalty * dictionary
+
+
+class GradientMemory:
+    """Low-rank gradients of old tasks, one a task.
+
+    Parameters
+    ----------
+    rank : int
+        Largest rank kept of a task's gradient, >= 1.
+
+    Attributes
+    ----------
+    gradients : dict
+        Task to FactoredMetric, symmetric, of rank at most ``rank``.
+    errors : dict
+        Task to the relative error of its compression, in the Frobenius norm.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
+    Paper: section IV-C, eq. 14.
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> memory = GradientMemory(rank=1)
+    >>> memory.store("a", FactoredMetric.from_dense([[4.0, 0.0], [0.0, 3.0]]))
+    >>> len(memory), round(memory.errors["a"], 6)
+    (1, 0.6)
+    """
+
+    def __init__(self, rank):
+        if not (isinstance(rank, numbers.Integral) and rank >= 1):
+            raise ValueError(f"rank is {rank!r}: use an integer >= 1")
+        self.rank, self.gradients, self.errors = int(rank), {}, {}
+
+    def __len__(self):
+        return len(self.gradients)
+
+    @property
+    def nbytes(self):
+        """Bytes of all that is kept."""
+        return sum(gradient.nbytes for gradient in self.gradients.values())
+
+    def store(self, task, gradient, dictionary=None, code=None):
+        """Keep a task's gradient, in place of what was kept of it before."""
+        self.gradients[task], self.errors[task] = _low_rank(gradient, self.rank)
+
+    def terms(self, dictionary, codes):
+        """Sum of <Delta_s, L'W_sL> over the tasks in codes, its gradient, and their number."""
+        value, slope = 0.0, np.zeros_like(dictionary)
+        for task, code in codes.items():
+            if task not in self.gradients:
+                raise ValueError(
+                    f"codes has task {task!r}, of which no gradient is stored: store it first;"
+                    f" known tasks are {list(self.gradients)}"
+                )
+            image = self.gradients[task].apply(dictionary)
+            value += np.sum((image @ dictionary.T) * code)
+            slope += (code + code.T) @ image
+        return float(value), slope, len(codes)
+
+    def change_basis(self, change):
+        """Nothing to do: the gradients live in the D features, not in the dictionary."""
+
+
+def _gram_spectrum(X, K, rank):
+    """Spectrum of X'KX for CSR X through its Gram matrix: only `rank` dense rows are formed."""
+    values, vectors = linalg.eigh((X @ X.T).toarray())
+    keep = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
+    root, vectors = np.sqrt(values[keep]), vectors[:, keep]
+    inner = (vectors * root).T @ ((K if K.ndim == 2 else np.diag(K)) @ (vectors * root))
+    theta, turn = linalg.eigh((inner + inner.T) / 2)
+    order = np.argsort(-np.abs(theta), kind="stable")
+    return theta[order], ((vectors / root) @ turn[:, order[:rank]]).T @ X
+
+
+def _low_rank(gradient, rank):
+    """Best symmetric part of rank `rank`, and the relative error of leaving out the rest."""
+    if sparse.issparse(gradient.factor):
+        theta, rows = _gram_spectrum(gradient.factor, gradient.core, rank)
+    else:
+        spectrum = gradient.compress()
+        theta, rows = spectrum.core, spectrum.factor[:rank]
+    error = linalg.norm(theta[rank:]) / max(linalg.norm(theta), np.finfo(float).tiny)
+    return FactoredMetric(gradient.alpha, rows, theta[:rank]), float(error)
+
+
+class RunningGradient:
+    """The sum of old tasks' gradients with respect to the dictionary: one d x D array.
+
+    Attributes
+    ----------
+    total : ndarray of shape (d, D) or None
+        R, the sum of W_s L Delta_s' + W_s' L Delta_s, each taken when its task was stored.
+    n_tasks : int
+        How many gradients were added. A revisited task counts again.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eq. (dictionary-running).
+    """
+
+    def __init__(self):
+        self.total, self.n_tasks = None, 0
+
+    def __len__(self):
+        return self.n_tasks
+
+    @property
+    def nbytes(self):
+        """Bytes of all that is kept."""
+        return 0 if self.total is None else self.total.nbytes
+
+    def store(self, task, gradient, dictionary, code):
+        """Add a task's gradient with respect to the dictionary."""
+        slope = dictionary_gradient(dictionary, code, gradient)
+        self.total = slope if self.total is None else self.total + slope
+        self.n_tasks += 1
+
+    def terms(self, dictionary, codes):
+        """<R, L>, its gradient R, and the number of gradients in the sum."""
+        if self.total is None:
+            return 0.0, np.zeros_like(dictionary), 0
+        return float(np.sum(self.total * dictionary)), self.total, self.n_tasks
+
+    def change_basis(self, change):
+        """Follow a change of the codes from W to C W C' (C is ``change``)."""
+        if self.total is not None:
+            self.total = change @ self.total
+
+
+def polar_factors(dictionary):
+    """Split a dictionary L = S Q into a symmetric change of basis S and orthonormal rows Q.
+
+    Parameters
+    ----------
+    dictionary : array-like of shape (d, D), d <= D
+
+    Returns
+    -------
+    change : ndarray of shape (d, d)
+        S = (L L')^(1/2).
+    rows : ndarray of shape (d, D)
+        Q, the orthonormal rows nearest to L. Where L has lower rank they are completed.
+
+    Raises
+    ------
+    ValueError
+        If there are more rows than features.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eq. (dictionary-polar).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> change, rows = polar_factors(np.array([[3.0, 4.0]]))
+    >>> change.round(6).tolist(), rows.round(6).tolist()
+    ([[5.0]], [[0.6, 0.8]])
+    """
+    L = check_array(dictionary, dtype=np.float64, input_name="dictionary")
+    if L.shape[0] > L.shape[1]:
+        raise ValueError(
+            f"dictionary has {L.shape[0]} rows in {L.shape[1]} features: at most"
+            f" {L.shape[1]} rows can be orthonormal"
+        )
+    left, values, right = linalg.svd(L, full_matrices=False)
+    return (left * values) @ left.T, left @ right
+
+
+def keep_codes(code, change):
+    """The code S' W S: with it the metric is unchanged by the normalisation L = S Q.
+
+    Parameters
+    ----------
+    code : ndarray of shape (d, d)
+        W, an old task's code in the dictionary before the step.
+    change : ndarray of shape (d, d)
+        S, as returned by `dictionary_step` or `polar_factors`.
+
+    Returns
+    -------
+    ndarray of shape (d, d)
+        The old task's metric becomes L'WL in the moved dictionary L: it moves along.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
+    leaves W_s alone.
+    """
+    return change.T @ code @ change
+
+
+@dataclass(frozen=True)
+class DictionaryStep:
+    """Outcome of a dictionary step.
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+        Q, the new dictionary with orthonormal rows.
+    change : ndarray of shape (d, d)
+        S with L_moved = S Q, for `keep_codes`.
+    step_size : float
+        The accepted multiple of the gradient; 0 when the dictionary stayed.
+    objective_before, objective_after : float
+        The objective at the given dictionary and at L_moved, codes unchanged.
+    n_backtracks : int
+        How often the trial step was halved.
+    """
+
+    dictionary: np.ndarray
+    change: np.ndarray
+    step_size: float
+    objective_before: float
+    objective_after: float
+    n_backtracks: int
+
+
+def _line_search(objective, L, max_move, max_backtracks, sufficient=1e-4):
+    """Halve the step along minus the gradient until Armijo's condition holds."""
+    before, slope = objective(L)
+    steepness = linalg.norm(slope)
+    if steepness == 0.0:
+        return L, 0.0, before, before, 0
+    step = max_move * linalg.norm(L) / steepness
+    for n_backtracks in range(max_backtracks + 1):
+        moved = L - step * slope
+        after = objective(moved)[0]
+        if after <= before - sufficient * step * steepness**2:
+            return moved, float(step), before, after, n_backtracks
+        step /= 2
+    return L, 0.0, before, before, n_backtracks
+
+
+def dictionary_step(
+    dictionary,
+    code,
+    X,
+    triplets,
+    metric_type,
+    memory=None,
+    codes=None,
+    dictionary_penalty=0.0,
+    max_move=0.1,
+    max_backtracks=20,
+):
+    """One step of the dictionary that lowers its objective, made orthonormal again.
+
+    Parameters
+    ----------
+    dictionary : array-like of shape (d, D), d <= D
+        L.
+    code, X, triplets, metric_type, memory, codes, dictionary_penalty
+        As in `dictionary_objective`.
+    max_move : float, default=0.1
+        Longest trial step, as a fraction of ||L||_F.
+    max_backtracks : int, default=20
+        How often the trial step may be halved before the dictionary is left as it is.
+
+    Returns
+    -------
+    DictionaryStep
+        ``dictionary`` Q and ``change`` S with L_moved = S Q. Pass the codes through
+        `keep_codes` (with S) or `keep_metrics` (with both dictionaries) afterwards, and tell
+        ``memory.change_basis`` the matrix C of W -> C W C' (S', or Q L').
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit or a number is out of range.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
+    Paper: section IV-C, eq. 14 and Algorithm 2, line 12.
+    """
+    X = X if sparse.issparse(X) else np.asarray(X)
+    L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
+
+    def objective(L):
+        return dictionary_objective(
+            L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
+        )
+
+    moved, *outcome = _line_search(objective, L, max_move, max_backtracks)
+    change, rows = polar_factors(moved)
+    return DictionaryStep(rows, change, *outcome)
+
+
+def _check_step(dictionary, code, X, dictionary_penalty, max_move):
+    L = check_array(dictionary, dtype=np.float64, input_name="dictionary")
+    d, n_features = L.shape
+    if np.shape(code) != (d, d):
+        raise ValueError(f"code has shape {np.shape(code)}, dictionary {d} rows: use ({d}, {d})")
+    if X.shape[1] != n_features:
+        raise ValueError(f"X has {X.shape[1]} features, dictionary {n_features}: use the same")
+    if not 0.0 <= dictionary_penalty < np.inf:
+        raise ValueError(f"dictionary_penalty is {dictionary_penalty!r}: use a number >= 0")
+    if not 0.0 < max_move < np.inf:
+        raise ValueError(f"max_move is {max_move!r}: use a positive number")
+    return L
+
+
+def keep_metrics(code, old_dictionary, new_dictionary):
+    """Re-code a metric in a moved dictionary: C W C' with C = L_new L_old', no threshold.
+
+    Parameters
+    ----------
+    code : ndarray of shape (d, d)
+        W, the code of the metric L_old' W L_old.
+    old_dictionary : ndarray of shape (d, D)
+        L_old.
+    new_dictionary : ndarray of shape (d_new, D)
+        L_new, with orthonormal rows.
+
+    Returns
+    -------
+    ndarray of shape (d_new, d_new)
+        The code in L_new of the metric nearest to the old one; the same metric exactly when
+        the rows of L_old lie in the row space of L_new.
+
+    Raises
+    ------
+    ValueError
+        If the rows of the new dictionary are not orthonormal.
+
+    Notes
+    -----
+    Derived in chapter 12 (dictionary), eqs. (dictionary-keep-metrics) and
+    (dictionary-keep-residual).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> keep_metrics(np.diag([1.0, 2.0]), np.eye(2), np.eye(2)[::-1]).tolist()
+    [[2.0, 0.0], [0.0, 1.0]]
+    """
+    gram = new_dictionary @ new_dictionary.T
+    off = float(np.max(np.abs(gram - np.eye(len(gram)))))
+    if off > 1e-8:
+        raise ValueError(
+            f"new_dictionary has rows that are {off:.1e} from orthonormal: use polar_factors"
+        )
+    across = new_dictionary @ old_dictionary.T
+    return across @ code @ across.T
