@@ -21,14 +21,11 @@ def _as_matrix(A, name):
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
     if sparse.issparse(A):
         A = sparse.csr_array(A).astype(np.float64, copy=False)
-        values = A.data
     else:
-        values = A = np.asarray(A, dtype=np.float64).view()
+        A = np.asarray(A, dtype=np.float64).view()
         A.flags.writeable = False
-    if not np.isfinite(values).all():
-        raise ValueError(
-            f"{name} of shape {A.shape} contains NaN or infinity: remove or impute them"
-        )
+    if not np.isfinite(A.data if sparse.issparse(A) else A).all():
+        raise ValueError(f"{name} {A.shape} has NaN or infinite values: remove or impute them")
     return A
 
 
@@ -51,6 +48,24 @@ def _times(A, B):
     """A B' as a dense array, for dense or CSR `A` and `B`."""
     product = A @ B.T
     return product.toarray() if sparse.issparse(product) else product
+
+
+def _check_parts(alpha, factor, core, n_features):
+    """Refuse parts of a metric that do not fit together."""
+    if not np.isfinite(alpha):
+        raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
+    if factor.ndim != 2:
+        raise ValueError(f"factor has shape {factor.shape}: pass a 2-d array (r, D)")
+    r, width = factor.shape
+    if n_features not in (None, width):
+        raise ValueError(
+            f"factor has {width} columns, but n_features is {n_features}: make them agree"
+        )
+    if core.shape not in ((r,), (r, r)):
+        raise ValueError(
+            f"core has shape {core.shape}, but factor has shape {factor.shape}: "
+            f"pass a core of shape ({r}, {r}), or ({r},) for a diagonal one"
+        )
 
 
 class FactoredMetric:
@@ -99,20 +114,7 @@ class FactoredMetric:
         self._alpha = float(alpha)
         self._factor = _as_matrix(factor, "factor")
         self._core = _as_matrix(core, "core")
-        if not np.isfinite(self._alpha):
-            raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
-        if self._factor.ndim != 2:
-            raise ValueError(f"factor has shape {self._factor.shape}: pass a 2-d array (r, D)")
-        rows, width = self._factor.shape
-        if n_features not in (None, width):
-            raise ValueError(
-                f"factor has {width} columns, but n_features is {n_features}: they must agree"
-            )
-        if self._core.shape not in ((rows,), (rows, rows)):
-            raise ValueError(
-                f"core has shape {self._core.shape}, but factor has shape {(rows, width)}: "
-                f"pass a core of shape ({rows}, {rows}), or ({rows},) for a diagonal one"
-            )
+        _check_parts(self._alpha, self._factor, self._core, n_features)
 
     @property
     def alpha(self):
@@ -282,12 +284,16 @@ class FactoredMetric:
     def __add__(self, other):
         if not isinstance(other, FactoredMetric):
             return NotImplemented
-        if other.n_features != self.n_features:
-            raise ValueError(
-                f"the metrics have {self.n_features} and {other.n_features} features: "
-                "only metrics of one feature space can be added"
-            )
-        return FactoredMetric(self.alpha + other.alpha, *_added_parts(self, other))
+        _check_same_space(self, other)
+        alpha, F, H = self.alpha + other.alpha, self.factor, other.factor
+        if H.shape[0] == 0:
+            return FactoredMetric(alpha, F, self.core)
+        if F.shape[0] == 0:
+            return FactoredMetric(alpha, H, other.core)
+        if _same(F, H):
+            return FactoredMetric(alpha, F, _add_cores(self.core, other.core))
+        stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
+        return FactoredMetric(alpha, stack([F, H]), _stack_cores(self.core, other.core))
 
     def __mul__(self, scale):
         if not isinstance(scale, numbers.Real):
@@ -344,7 +350,8 @@ class FactoredMetric:
         -----
         Derived in chapter 2 (metrics), eq. (metrics-inner).
         """
-        cross = _times(_check_rows(self.factor, other.n_features, "factor"), other.factor)
+        _check_same_space(self, other)
+        cross = _times(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
         total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
@@ -542,6 +549,14 @@ def _same(A, B):
     return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
 
 
+def _check_same_space(M, N):
+    if M.n_features != N.n_features:
+        raise ValueError(
+            f"the metrics have {M.n_features} and {N.n_features} features: "
+            "only metrics of one feature space can be combined"
+        )
+
+
 def _square(core):
     """A core as a square matrix; a diagonal one becomes sparse."""
     return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
@@ -563,19 +578,6 @@ def _stack_cores(C, E):
         return sparse.block_diag([_square(C), _square(E)], format="csr")
     C, E = (np.diag(core) if core.ndim == 1 else core for core in (C, E))
     return linalg.block_diag(C, E)
-
-
-def _added_parts(one, other):
-    """Factor and core of a sum: an empty factor adds nothing, an equal one is shared."""
-    F, H = one.factor, other.factor
-    if H.shape[0] == 0:
-        return F, one.core
-    if F.shape[0] == 0:
-        return H, other.core
-    if _same(F, H):
-        return F, _add_cores(one.core, other.core)
-    stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
-    return stack([F, H]), _stack_cores(one.core, other.core)
 
 
 class _Distance:
@@ -614,8 +616,8 @@ def subspace_residual(metric, L):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored). Paper:
-    section III-C, Theorem 1 and eq. 4.
+    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
+    Paper: section III-C, Theorem 1 and eq. 4.
     """
     L = _check_rows(L, metric.n_features, "L")
     basis = _row_basis(L.toarray() if sparse.issparse(L) else L)
@@ -646,8 +648,9 @@ def pairwise_scores(metric, X, Z, metric_type):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion). The expansion
-    of the distance rounds at the size of x'Mx; `lml.neighbors.k_nearest` guards against that.
+    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion).
+    The expansion of the distance rounds at the size of x'Mx;
+    `lml.neighbors.k_nearest` guards against that.
     Paper: section III-A, eqs. 1 and 2.
     """
     if metric_type == "similarity":

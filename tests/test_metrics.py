@@ -195,8 +195,8 @@ def test_immutable_picklable_and_float64():
         ((1.0, np.ones((4, 3)), np.ones(3)), r"core has shape \(3,\)"),
         ((1.0, np.ones(4), np.ones(4)), r"factor has shape \(4,\)"),
         ((np.nan, np.ones((1, 3)), [1.0]), "alpha is nan"),
-        ((0.0, [[np.inf, 0.0]], [1.0]), "factor of shape .* NaN or infinity"),
-        ((0.0, [[1.0, 0.0]], [np.nan]), "core of shape"),
+        ((0.0, [[np.inf, 0.0]], [1.0]), "factor .* has NaN or infinite"),
+        ((0.0, [[1.0, 0.0]], [np.nan]), "core .* has NaN"),
         ((0.0, [[1.0, 0.0]], [1.0], 3), "factor has 2 columns, but n_features is 3"),
     ],
 )
