@@ -25,16 +25,19 @@ endif
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-# The environment, made afresh whenever a pin or the project's own settings change.
-$(VENV)/ready: requirements.txt pyproject.toml
+# The environment is made afresh whenever a pin changes.
+$(VENV)/pins: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@mkdir -p $(VENV)/ipython/profile_default
 	@printf '%s\n' 'c.IPKernelApp.log_level = "ERROR"' 'c.HistoryManager.enabled = False' \
 	  > $(VENV)/ipython/profile_default/ipython_kernel_config.py
+	@touch $@
+
+$(VENV)/ready: $(VENV)/pins pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
 book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site

@@ -4,12 +4,16 @@ A code cell that begins with ``#| export`` is shown without that line and labell
 module it goes to. The API page gets one section for each module, in the order of
 ``_toc.yml``. In docstrings, "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes
 links to the chapter and the equation, and plain mathematics such as ||M*|| stays plain.
+Pages write ``{{ versions }}`` for the versions that the book was executed with, and
+``{{ install }}`` for the line that installs the package in a hosted notebook.
 """
 
 from __future__ import annotations
 
 import importlib
+import platform
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import yaml
@@ -40,6 +44,17 @@ def exporting_chapters(root: Path) -> dict[str, str]:
     files = [c["file"] for part in toc["parts"] for c in part["chapters"] or []]
     names = {file.rsplit("/", 1)[-1]: file for file in files}
     return {name: file for name, file in names.items() if (root / f"lml/{name}.py").exists()}
+
+
+def define_substitutions(app, config) -> None:
+    """Let pages write ``{{ versions }}`` and ``{{ install }}``."""
+    names = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book")
+    parts = [f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]
+    config.myst_substitutions = {
+        **config.myst_substitutions,
+        "versions": ", ".join(parts),
+        "install": f"`%pip install git+{config.html_theme_options['repository_url']}`",
+    }
 
 
 def list_modules(app, docname, source) -> None:
@@ -106,6 +121,7 @@ def drop_thebe(app, pagename, templatename, context, doctree) -> None:
 
 
 def setup(app):
+    app.connect("config-inited", define_substitutions)
     app.connect("source-read", list_modules)
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
