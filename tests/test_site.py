@@ -1,0 +1,58 @@
+"""The Sphinx extension of the book: what it makes of docstrings."""
+
+from __future__ import annotations
+
+import lml_cells
+import pytest
+
+
+def rendered(text):
+    lines = text.split("\n")
+    lml_cells.keep_mathematics(None, "function", "f", None, None, lines)
+    lml_cells.link_derivations(None, "function", "f", None, None, lines)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("said", "linked"),
+    [
+        (
+            "Derived in chapter 7 (oasis), eq. (oasis-update).",
+            "Derived in :doc:`chapter 7 </book/oasis>` (oasis), eq. :eq:`oasis-update`.",
+        ),
+        (
+            "Derived in chapter 7\n(oasis), eqs. (oasis-a),\n(oasis-b) and (oasis-c), see (d).",
+            "Derived in :doc:`chapter 7\n</book/oasis>` (oasis), eqs. :eq:`oasis-a`,\n"
+            ":eq:`oasis-b` and :eq:`oasis-c`, see (d).",
+        ),
+        (
+            "Derived in chapter 1 (a), eq. (a-x); chapter 2 (b), eq. (b-y).\n\neq. (b-z)",
+            "Derived in :doc:`chapter 1 </book/a>` (a), eq. :eq:`a-x`; "
+            ":doc:`chapter 2 </book/b>` (b), eq. :eq:`b-y`.\n\neq. (b-z)",
+        ),
+        ("Nothing. Paper: eq. (12).", "Nothing. Paper: eq. (12)."),
+    ],
+)
+def test_derivations_become_links(said, linked):
+    assert rendered(said) == linked
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("1/2 ||M* - L'WL||_F^2", "1/2 \\|\\|M\\* - L'WL\\|\\|_F^2"),
+        ("the attribute metric_ and `metric_`", "the attribute metric\\_ and `metric_`"),
+        ("``a | b`` or a|b", "``a | b`` or a\\|b"),
+        ("metric_ : FactoredMetric", "metric_ : FactoredMetric"),
+        (">>> a | b\n6 | 7\n\na | b", ">>> a | b\n6 | 7\n\na \\| b"),
+        ("*args and **kwargs", "*args and **kwargs"),
+    ],
+)
+def test_plain_mathematics_is_no_markup(said, kept):
+    assert rendered(said) == kept
+
+
+def test_only_the_api_page_gets_the_modules():
+    page = ["# Anything"]
+    lml_cells.list_modules(None, "book/metrics", page)
+    assert page == ["# Anything"]
