@@ -540,10 +540,10 @@ def _read(path, collection):
     """Arrays of a stored file, checked before use."""
     advice = "delete it, or point LML_DATA at a folder with a sound copy"
     try:
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("it is no .npz archive")
-        with stored:
+        with open(path, "rb") as stream:
+            stored = np.load(stream, allow_pickle=False)
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise ValueError("it is no .npz archive")
             arrays = {key: stored[key] for key in collection.fields if key in stored.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error}): {advice}") from error

@@ -1,0 +1,230 @@
+"""Facts about USPS, Isolet and Sentiment that a right copy must show.
+
+Skipped when there is no copy (LML_DATA or the cache); where ``CI`` is set nothing is skipped:
+the download is tried, and its failure is a failure.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.neighbors import KNeighborsClassifier
+
+from lml import datasets
+from lml.datasets import load_isolet_tasks, load_sentiment_tasks, load_usps_tasks
+
+SPLITS = range(5)
+
+
+def stored(name):
+    """Arrays of a collection, or a skip that says why."""
+    try:
+        return datasets._load(name, download_if_missing="CI" in os.environ)
+    except OSError as error:
+        if "CI" in os.environ:
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def usps():
+    return stored("usps")[0]
+
+
+@pytest.fixture(scope="module")
+def isolet():
+    return stored("isolet")[0]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return stored("sentiment_words200")[0]
+
+
+@pytest.fixture(scope="module")
+def reviews():
+    return stored("sentiment_raw")
+
+
+def errors(X, y, Z, labels, k=1):
+    """Number of wrong answers of Euclidean nearest neighbours."""
+    return int((KNeighborsClassifier(k, algorithm="brute").fit(X, y).predict(Z) != labels).sum())
+
+
+def mean_error(load, k, refit=False, **options):
+    """Mean error in per cent over tasks and random splits."""
+    rates = []
+    for seed in SPLITS:
+        for task in load(random_state=seed, **options):
+            task = task.with_validation() if refit else task
+            wrong = errors(task.X_train, task.y_train, task.X_test, task.y_test, k)
+            rates.append(100 * wrong / len(task.y_test))
+    return np.mean(rates)
+
+
+# ---------------------------------------------------------------- USPS
+
+
+def test_usps_counts(usps):
+    counts = [np.bincount(usps["y"][usps["split"] == part]).tolist() for part in (0, 1)]
+    assert counts[0] == [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
+    assert counts[1] == [359, 264, 198, 166, 200, 160, 170, 147, 166, 177]
+    assert len(np.unique(usps["Xq"], axis=0)) == 9298
+
+
+def test_usps_nearest_neighbour(usps):
+    X, train = usps["Xq"] / 1000, usps["split"] == 0
+    assert errors(X[train], usps["y"][train], X[~train], usps["y"][~train]) == 113
+
+
+def test_usps_tasks(usps):
+    tasks = load_usps_tasks(random_state=0)
+    sizes = [(len(t.y_train), len(t.y_validation), len(t.y_test)) for t in tasks]
+    assert sizes == [(176, 44, 1979), (111, 28, 1250), (150, 37, 1685), (146, 37, 1648)]
+    assert sum(map(sum, sizes)) == 7291
+    for task in tasks:
+        np.testing.assert_allclose(task.X_train.mean(axis=0), 0, atol=1e-12)
+
+
+def test_usps_euclidean(usps):
+    assert mean_error(load_usps_tasks, 1, refit=True) == pytest.approx(3.2, abs=0.3)
+
+
+# ---------------------------------------------------------------- Isolet
+
+
+def test_isolet_counts(isolet):
+    assert np.bincount(isolet["group"])[1:].tolist() == [1560, 1560, 1560, 1558, 1559]
+    assert np.bincount(isolet["group_by_speaker"])[1:].tolist() == [1560, 1560, 1559, 1559, 1559]
+    table = np.zeros((6, 27), dtype=int)
+    np.add.at(table, (isolet["group"], isolet["y"]), 1)
+    expected = np.full((5, 26), 60)
+    expected[3, 5], expected[4, 12] = 58, 59  # two F and one M are missing
+    np.testing.assert_array_equal(table[1:, 1:], expected)
+
+
+def test_isolet_speakers(isolet):
+    np.testing.assert_array_equal(datasets._isolet_speakers(isolet["y"]), isolet["speaker"])
+    np.testing.assert_array_equal((isolet["speaker"] + 29) // 30, isolet["group_by_speaker"])
+    groups = [set(isolet["speaker"][isolet["group"] == g]) for g in (3, 4)]
+    assert groups[0] == groups[1]
+    assert len(groups[0]) == 60
+    assert dict(zip(*np.unique(isolet["speaker"], return_counts=True), strict=True)) == {
+        s: 51 if s in (85, 109, 124) else 52 for s in range(1, 151)
+    }
+
+
+def test_isolet_passes_of_groups_3_and_4_are_the_same_speakers(isolet):
+    """Mean profiles, letter means removed: pass k is nearest to pass k, both ways."""
+    X = isolet["Xq"] / 10000
+    profiles = []
+    for group in (3, 4):
+        own = isolet["group"] == group
+        rows, y, speaker = X[own], isolet["y"][own], isolet["speaker"][own]
+        means = np.array([rows[y == letter].mean(axis=0) for letter in range(1, 27)])
+        centred = rows - means[y - 1]
+        profiles.append(np.array([centred[speaker == s].mean(axis=0) for s in range(61, 121)]))
+    a, b = profiles
+    squared = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+    assert np.array_equal(squared.argmin(axis=0), np.arange(60))
+    assert np.array_equal(squared.argmin(axis=1), np.arange(60))
+
+
+def test_isolet_nearest_neighbour(isolet):
+    X, train = isolet["Xq"] / 10000, isolet["group"] < 5
+    assert errors(X[train], isolet["y"][train], X[~train], isolet["y"][~train]) == 178
+
+
+def test_isolet_euclidean(isolet):
+    assert mean_error(load_isolet_tasks, 1) == pytest.approx(33.5, abs=1)
+    by_speakers = load_isolet_tasks("speakers", random_state=0)
+    assert [len(t.y_test) for t in by_speakers] == [1092, 1092, 1091, 1091, 1091]
+
+
+# ---------------------------------------------------------------- Sentiment
+
+
+def test_words_counts(words):
+    X, parts = words["X"], words["task"] * 3 + words["split"]
+    assert np.bincount(parts).tolist() == [800, 400, 400] * 4
+    balance = [np.bincount(words["y"][parts == p]).tolist()[1:] for p in range(12)]
+    assert balance == [[400, 400], [200, 200], [200, 200]] * 4
+    np.testing.assert_allclose(X.sum(axis=1), 1)
+    assert X.min() == 0
+
+
+def test_words_authors_split(words):
+    one, two = (load_sentiment_tasks(split="authors", random_state=seed) for seed in (0, 1))
+    for a, b in zip(one, two, strict=True):
+        assert [len(a.y_train), len(a.y_validation), len(a.y_test)] == [800, 400, 400]
+        np.testing.assert_array_equal(a.X_train, b.X_train)
+
+
+def test_words_three_neighbours(words):
+    assert mean_error(load_sentiment_tasks, 3) == pytest.approx(29.8, abs=1)
+
+
+def matrices(reviews):
+    for arrays in reviews:
+        stored_parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        yield sparse.csr_array(stored_parts, shape=tuple(arrays["shape"].tolist()))
+
+
+def test_reviews_counts(reviews):
+    Xs = list(matrices(reviews))
+    assert [X.shape for X in Xs] == [(2000, 35846)] * 4
+    assert sum(X.nnz for X in Xs) == 962_261
+    assert max(X.data.max() for X in Xs) == 61
+    documents = sum(np.bincount(X.indices, minlength=35846) for X in Xs)
+    assert documents.min() == 5
+    duplicates = []
+    for X, arrays in zip(Xs, reviews, strict=True):
+        assert arrays["y"].tolist() == [1] * 1000 + [-1] * 1000
+        rows = {(r.indices.tobytes(), r.data.tobytes()) for r in (X[[i]] for i in range(2000))}
+        duplicates.append(2000 - len(rows))
+        assert X.has_sorted_indices
+        assert np.diff(X.indptr).min() > 0
+    assert all(0 < n <= 46 for n in duplicates)
+
+
+def test_reviews_vocabulary(reviews):
+    """Column j is word j of the list, and the order is that of the parser."""
+    path = Path(os.environ.get("LML_DATA", "")) / "sentiment_vocab.txt.gz"
+    if not path.is_file():
+        pytest.skip("the list of words is not in LML_DATA; it is not needed for loading")
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        words, counts = zip(*(line.rstrip("\n").split("\t") for line in stream), strict=True)
+    documents = sum(np.bincount(X.indices, minlength=35846) for X in matrices(reviews))
+    np.testing.assert_array_equal(documents, np.array(counts, dtype=int))
+    encoded = [word.encode() for word in words]
+    assert encoded == sorted(encoded)
+
+
+def test_reviews_through_the_parser(reviews):
+    """Written out as review text and parsed again, the counts come back in the same columns."""
+    names = [b"w%05d" % j for j in range(35846)]
+    contents = []
+    for X in matrices(reviews):
+        for part in (X[:1000], X[1000:]):
+            lines = []
+            for a, b in zip(part.indptr, part.indptr[1:], strict=False):
+                entries = zip(part.indices[a:b].tolist(), part.data[a:b].tolist(), strict=True)
+                lines.append(b" ".join(b"%b:%d" % (names[j], n) for j, n in entries))
+            contents.append(b" #label#:x\n".join([*lines, b""]))
+    files = datasets._review_arrays(contents)
+    for found, expected in zip(files.values(), reviews, strict=True):
+        assert datasets._digest(found) == datasets._digest(expected)
+
+
+def test_reviews_tasks(reviews):
+    for weighting in ("tfidf", "binary", "counts"):
+        for task in load_sentiment_tasks("raw", random_state=0, weighting=weighting):
+            assert sparse.issparse(task.X_train)
+            assert task.X_train.shape == (1000, 35846)
+            lengths = np.sqrt(task.X_test.multiply(task.X_test).sum(axis=1))
+            np.testing.assert_allclose(lengths, 1)
