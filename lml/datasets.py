@@ -429,26 +429,24 @@ _REVIEWS = (
 )
 
 
-_COLLECTIONS = {
-    "usps": _Collection(
-        digests={"usps.npz": "ea2c541dbd75e8e32146e0ae7bd8ba41820ef07fa7c64e072968d89ada66b559"},
-        fields={
-            "Xq": ("int16", (9298, 256)),
-            "divisor": ("int32", ()),
-            "y": ("int8", (9298,)),
-            "split": ("int8", (9298,)),
-        },
-        labels={"y": range(10), "split": (0, 1), "divisor": (1000,)},
-        sources=(
-            (_parse_usps, (f"{_ESL}zip.train.gz", f"{_ESL}zip.test.gz")),
-            (_parse_usps, (f"{_STANFORD}zip.train.gz", f"{_STANFORD}zip.test.gz")),
-            (_parse_usps, (f"{_ROBINTUX}zip.train.gz", f"{_CS570}zip.test.gz")),
-        ),
-    )
-}
+_USPS = _Collection(
+    digests={"usps.npz": "ea2c541dbd75e8e32146e0ae7bd8ba41820ef07fa7c64e072968d89ada66b559"},
+    fields={
+        "Xq": ("int16", (9298, 256)),
+        "divisor": ("int32", ()),
+        "y": ("int8", (9298,)),
+        "split": ("int8", (9298,)),
+    },
+    labels={"y": range(10), "split": (0, 1), "divisor": (1000,)},
+    sources=(
+        (_parse_usps, (f"{_ESL}zip.train.gz", f"{_ESL}zip.test.gz")),
+        (_parse_usps, (f"{_STANFORD}zip.train.gz", f"{_STANFORD}zip.test.gz")),
+        (_parse_usps, (f"{_ROBINTUX}zip.train.gz", f"{_CS570}zip.test.gz")),
+    ),
+)
 
 
-_COLLECTIONS["isolet"] = _Collection(
+_ISOLET = _Collection(
     digests={"isolet.npz": "b19a181bdd3ff8d27de2855f361dea63ba385542b973d44e7284837cb2451360"},
     fields={
         "Xq": ("int16", (7797, 617)),
@@ -473,7 +471,7 @@ _COLLECTIONS["isolet"] = _Collection(
 )
 
 
-_COLLECTIONS["sentiment_words200"] = _Collection(
+_WORDS200 = _Collection(
     digests={
         "sentiment_mt.npz": "dac49c3e059c724f859e0e9b4f72f479c0eb8706439a8485c77053bbf8d2c084"
     },
@@ -492,7 +490,7 @@ _COLLECTIONS["sentiment_words200"] = _Collection(
 _JHU = "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/processed_acl.tar.gz"
 
 
-_COLLECTIONS["sentiment_raw"] = _Collection(
+_RAW = _Collection(
     digests={
         "sentiment_books.npz": "2e9550b032dd3151cbfe9363345b4e223e0a6b97cb2ea99d1aaa26bb3a884af3",
         "sentiment_dvd.npz": "171c0940875a226f10e3722249adb149c36ce7ab4bbfda5cbfb04ce70146db80",
@@ -513,6 +511,14 @@ _COLLECTIONS["sentiment_raw"] = _Collection(
         (_parse_reviews, (_JHU,)),
     ),
 )
+
+
+_COLLECTIONS = {
+    "usps": _USPS,
+    "isolet": _ISOLET,
+    "sentiment_words200": _WORDS200,
+    "sentiment_raw": _RAW,
+}
 
 
 def _validate(arrays, collection, file, where):
