@@ -1,0 +1,445 @@
+# Generated from book/evaluation.ipynb by tools/tangle.py: edit the chapter.
+"""Accuracy after every task of a stream: the T x T matrix, transfer and forgetting.
+
+A lifelong learner keeps metrics and no rows. The reference rows that k-nearest-neighbour
+prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+
+from lml.neighbors import k_nearest, majority_vote
+
+__all__ = [
+    "LifelongKNeighborsClassifier",
+    "StreamResult",
+    "average_accuracy",
+    "backward_transfer",
+    "evaluate_stream",
+    "forgetting",
+    "forward_transfer",
+]
+
+
+def _accuracy_matrix(R, n_tasks=1):
+    """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
+    R = np.array(R, dtype=float)
+    if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
+        raise ValueError(f"R has shape {R.shape}: give a square matrix, row = after that task")
+    if len(R) < n_tasks:
+        raise ValueError(f"R has {len(R)} task: transfer and forgetting need at least {n_tasks}")
+    outside = R[(R < 0) | (R > 1)]
+    if outside.size:
+        raise ValueError(f"R contains {outside[0]}: give accuracies from 0 to 1 (1 - error)")
+    return R
+
+
+def _needed(values, what, first=0):
+    """The values of tasks first, first + 1, ...; an error names one that is missing."""
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size:
+        raise ValueError(
+            f"{what} of task {first + missing[0]} (counted from 0) is NaN: evaluate it"
+        )
+    return values
+
+
+def average_accuracy(R):
+    """Mean accuracy over all tasks at the end of the stream.
+
+    Parameters
+    ----------
+    R : array-like of shape (n_tasks, n_tasks)
+        Accuracies in [0, 1]; row = after that task, column = task. Entries of tasks not
+        yet seen may be NaN. For errors give ``1 - errors``.
+
+    Returns
+    -------
+    float
+        The mean of the last row.
+
+    Raises
+    ------
+    ValueError
+        If R is not a square matrix of accuracies or a needed entry is NaN.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Lopez-Paz and Ranzato (2017).
+
+    Examples
+    --------
+    >>> R = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
+    >>> round(average_accuracy(R), 4)
+    0.8167
+    """
+    R = _accuracy_matrix(R)
+    return float(_needed(R[-1], "the final accuracy").mean())
+
+
+def backward_transfer(R):
+    """Mean change of the earlier tasks' accuracies from their arrival to the end.
+
+    Parameters
+    ----------
+    R : array-like of shape (n_tasks, n_tasks), n_tasks >= 2
+        Accuracies in [0, 1]; row = after that task, column = task.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; negative when later tasks harmed earlier ones.
+
+    Raises
+    ------
+    ValueError
+        If R is not a square matrix of accuracies of at least two tasks, or a needed
+        entry is NaN.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+
+    Examples
+    --------
+    >>> R = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
+    >>> round(backward_transfer(R), 4)
+    -0.075
+    """
+    R = _accuracy_matrix(R, n_tasks=2)
+    final = _needed(R[-1, :-1], "the final accuracy")
+    return float(np.mean(final - _needed(np.diag(R)[:-1], "the accuracy on arrival")))
+
+
+def forgetting(R):
+    """Mean loss of the earlier tasks against their best moment before the end.
+
+    Parameters
+    ----------
+    R : array-like of shape (n_tasks, n_tasks), n_tasks >= 2
+        Accuracies in [0, 1]; row = after that task, column = task. NaN entries above the
+        diagonal are ignored.
+
+    Returns
+    -------
+    float
+        In [-1, 1] and never below ``-backward_transfer(R)``; negative when the tasks ended
+        better than they had ever been.
+
+    Raises
+    ------
+    ValueError
+        If R is not a square matrix of accuracies of at least two tasks, or a needed
+        entry is NaN.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Chaudhry et al. (2018).
+
+    Examples
+    --------
+    >>> R = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
+    >>> round(forgetting(R), 4)
+    0.125
+    """
+    R = _accuracy_matrix(R, n_tasks=2)
+    _needed(np.diag(R)[:-1], "the accuracy on arrival")
+    best = np.nanmax(R[:-1, :-1], axis=0)
+    return float(np.mean(best - _needed(R[-1, :-1], "the final accuracy")))
+
+
+def forward_transfer(R, baseline=None):
+    """Mean gain over a baseline on each task just before it is learned.
+
+    Parameters
+    ----------
+    R : array-like of shape (n_tasks, n_tasks), n_tasks >= 2
+        Accuracies in [0, 1]; row = after that task, column = task. The first diagonal
+        above the main one must be measured (see `evaluate_stream`, argument `unseen`).
+    baseline : array-like of shape (n_tasks,)
+        Accuracy on each task of something that has learned nothing.
+
+    Returns
+    -------
+    float
+        In [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        If there is no baseline, its length is not n_tasks, or a needed entry is NaN.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+
+    Examples
+    --------
+    >>> R = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
+    >>> round(forward_transfer(R, baseline=[0.5, 0.5, 0.4]), 4)
+    0.05
+    """
+    R = _accuracy_matrix(R, n_tasks=2)
+    if baseline is None:
+        raise ValueError(
+            "baseline is None: forward transfer needs the accuracy of an untrained"
+            " baseline on each task, e.g. of Euclidean k-NN"
+        )
+    baseline = np.asarray(baseline, dtype=float)
+    if baseline.shape != (len(R),):
+        raise ValueError(
+            f"baseline has shape {baseline.shape}: give one accuracy for each of the {len(R)} tasks"
+        )
+    before = _needed(np.diag(R, k=1), "the accuracy before arrival", first=1)
+    return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
+
+
+def _bounded_rows(y, max_rows, rng):
+    """Indices of at most max_rows rows, stratified by class, in their old order."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if max_rows is None or len(y) <= max_rows:
+        return np.arange(len(y))
+    if max_rows < len(classes):
+        raise ValueError(
+            f"max_references={max_rows} is less than the {len(classes)} classes of"
+            " the task: keep at least one row a class"
+        )
+    order = rng.permutation(len(y))
+    key = np.empty(len(y))
+    for code in range(len(classes)):
+        rows = order[codes[order] == code]
+        key[rows] = np.arange(len(rows)) / len(rows)
+    return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
+
+
+class LifelongKNeighborsClassifier(BaseEstimator):
+    """k-nearest-neighbour classification of several tasks with one lifelong learner.
+
+    Parameters
+    ----------
+    learner : object with ``task_metric(task)`` and ``metric_type_``
+        A lifelong learner such as `lml.lifelong.LifelongMetricLearner`. It is used as it
+        is, never copied or trained: train it with its own ``partial_fit``.
+    n_neighbors : int, default=3
+    max_references : int or None, default=None
+        Most reference rows kept a task; None keeps all. Fewer are drawn at random with
+        every class keeping its share.
+    random_state : int, RandomState or None, default=None
+        Used only when rows are drawn.
+
+    Attributes
+    ----------
+    references_ : dict
+        Task to (rows, labels).
+    reference_nbytes_ : int
+        Bytes of all reference rows and labels: what k-NN costs beyond the learner.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
+    The metric is read at prediction time, so predictions change when the learner moves. A
+    distance is projected onto the positive semi-definite matrices before it is used.
+    """
+
+    def __init__(self, learner, n_neighbors=3, max_references=None, random_state=None):
+        self.learner = learner
+        self.n_neighbors = n_neighbors
+        self.max_references = max_references
+        self.random_state = random_state
+
+    def fit(self, X, y, *, task):
+        """Keep the reference rows of one task; other tasks' rows stay.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        task : hashable
+            Name of the task; its earlier reference rows are replaced.
+
+        Returns
+        -------
+        self
+        """
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        kept = _bounded_rows(y, self.max_references, check_random_state(self.random_state))
+        if not 1 <= self.n_neighbors <= len(kept):
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors} with {len(kept)} reference rows of"
+                f" task {task!r}: give from 1 to {len(kept)}"
+            )
+        self.references_ = {**getattr(self, "references_", {}), task: (X[kept], y[kept])}
+        return self
+
+    def predict(self, X, *, task):
+        """Labels of the rows of X by the learner's current metric of the task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+        task : hashable
+            A task that the learner and this classifier have both seen.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+        """
+        X, (references, labels) = self._query(X, task)
+        metric, kind = self.learner.task_metric(task), self.learner.metric_type_
+        return _knn_labels(metric, kind, X, references, labels, self.n_neighbors)
+
+    def _query(self, X, task):
+        if not getattr(self, "references_", None):
+            raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
+        if task not in self.references_:
+            raise ValueError(
+                f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
+            )
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        D = self.references_[task][0].shape[1]
+        if X.shape[1] != D:
+            raise ValueError(
+                f"X has {X.shape[1]} features, the reference rows of task {task!r} have {D}"
+            )
+        return X, self.references_[task]
+
+    def score(self, X, y, *, task):
+        """Accuracy on (X, y) of one task, a float in [0, 1]."""
+        y = column_or_1d(y, warn=True)
+        predicted = self.predict(X, task=task)
+        check_consistent_length(predicted, y)
+        return float(np.mean(predicted == y))
+
+    @property
+    def reference_nbytes_(self):
+        """Bytes of the reference rows and labels of all tasks."""
+        return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
+
+
+def _nbytes(X):
+    """Bytes of a dense array or of the three arrays of a CSR matrix."""
+    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    return sum(part.nbytes for part in parts)
+
+
+def _knn_labels(metric, metric_type, X, references, labels, n_neighbors):
+    if metric_type == "distance":
+        metric = metric.psd()
+    nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
+    return majority_vote(labels[nearest])
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What `evaluate_stream` returns: the accuracy matrix and how to read it.
+
+    Attributes
+    ----------
+    task_names : tuple
+        Names of the tasks in the order of the stream.
+    accuracy : ndarray of shape (n_tasks, n_tasks)
+        Row = after that task, column = task; NaN where no metric existed.
+    n_test : ndarray of shape (n_tasks,)
+        Number of test rows of each task.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    """
+
+    task_names: tuple
+    accuracy: np.ndarray
+    n_test: np.ndarray
+
+    @property
+    def arrival(self):
+        """Accuracy of each task right after it was learned, shape (n_tasks,)."""
+        return np.diag(self.accuracy).copy()
+
+    @property
+    def final(self):
+        """Accuracy of each task after the last one was learned, shape (n_tasks,)."""
+        return self.accuracy[-1].copy()
+
+    @property
+    def errors(self):
+        """1 - accuracy, shape (n_tasks, n_tasks)."""
+        return 1.0 - self.accuracy
+
+    @property
+    def standard_errors(self):
+        """Binomial standard error of every entry, shape (n_tasks, n_tasks)."""
+        return np.sqrt(self.accuracy * (1.0 - self.accuracy) / self.n_test)
+
+
+def _stream_names(tasks):
+    names = tuple(task.name for task in tasks)
+    if not names:
+        raise ValueError("tasks is empty: give at least one task")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"tasks contains {twice!r} twice: give each task one name")
+    return names
+
+
+def _unseen_score(reader, metric, task):
+    """Accuracy on a task that the learner does not know, by a metric given from outside."""
+    X, (references, labels) = reader._query(task.X_test, task.name)
+    kind = reader.learner.metric_type_
+    predicted = _knn_labels(metric, kind, X, references, labels, reader.n_neighbors)
+    return float(np.mean(predicted == task.y_test))
+
+
+def evaluate_stream(
+    learner, tasks, *, n_neighbors=3, max_references=None, unseen=None, random_state=None
+):
+    """Learn the tasks one after another and classify every task after every step.
+
+    Parameters
+    ----------
+    learner : object with ``partial_fit(X, y, task=)``, ``task_metric(task)``, ``metric_type_``
+        Trained in place.
+    tasks : iterable of objects with name, X_train, y_train, X_test, y_test
+        In order of arrival; names are unique. See `lml.datasets.Task`.
+    n_neighbors, max_references, random_state
+        As for `LifelongKNeighborsClassifier`.
+    unseen : callable or None, default=None
+        ``unseen(learner)`` gives the FactoredMetric that classifies tasks not yet learned.
+
+    Returns
+    -------
+    StreamResult
+
+    Raises
+    ------
+    ValueError
+        If there is no task or a name comes twice.
+
+    Notes
+    -----
+    Derived in chapter 4 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    A task's training rows are its reference rows. The learner never meets a row of a task
+    before its turn.
+    """
+    tasks = list(tasks)
+    names = _stream_names(tasks)
+    reader = LifelongKNeighborsClassifier(learner, n_neighbors, max_references, random_state)
+    for task in tasks:
+        reader.fit(task.X_train, task.y_train, task=task.name)
+    R = np.full((len(tasks), len(tasks)), np.nan)
+    for s, new in enumerate(tasks):
+        learner.partial_fit(new.X_train, new.y_train, task=new.name)
+        for t, task in enumerate(tasks[: s + 1]):
+            R[s, t] = reader.score(task.X_test, task.y_test, task=task.name)
+        for t in range(s + 1, len(tasks) if unseen is not None else 0):
+            R[s, t] = _unseen_score(reader, unseen(learner), tasks[t])
+    return StreamResult(names, R, np.array([len(task.y_test) for task in tasks]))
