@@ -1,4 +1,18 @@
 # Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Lifelong metric learning: one dictionary, one small code a task."""
 
-__all__ = []
+from lml.evaluation import LifelongKNeighborsClassifier
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.neighbors import MetricKNeighborsClassifier
+from lml.oasis import OASIS
+from lml.scml import SCML
+
+__all__ = [
+    "OASIS",
+    "SCML",
+    "FactoredMetric",
+    "LifelongKNeighborsClassifier",
+    "LifelongMetricLearner",
+    "MetricKNeighborsClassifier",
+]

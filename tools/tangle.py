@@ -267,7 +267,7 @@ def build_init(public: list[str], homes: dict[str, str], docstring: str) -> str:
 
 def tidy(text: str, name: str) -> str:
     """Sort imports, drop unused ones and format, with ruff; names must be defined."""
-    for command in (["check", "--select", "I,F401,F821", "--fix", "--quiet"], ["format"]):
+    for command in (["check", "--select", "I,F401,F821,RUF022", "--fix", "--quiet"], ["format"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", f"lml/{name}.py", "-"],
             input=text, capture_output=True, text=True, cwd=ROOT, check=False,

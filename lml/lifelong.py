@@ -1,0 +1,602 @@
+# Generated from book/lifelong.ipynb by tools/tangle.py: edit the chapter.
+"""The lifelong learner: tasks one after another, one dictionary, one small code a task.
+
+`LifelongMetricLearner` runs a base metric learner on each new task, codes its metric in
+the shared dictionary and moves the dictionary, without any row of an earlier task.
+"""
+
+import copy
+import numbers
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+
+from lml.dictionary import (
+    DictionaryStep,
+    GradientMemory,
+    _line_search,
+    dictionary_gradient,
+    dictionary_step,
+    keep_codes,
+    keep_metrics,
+    polar_factors,
+)
+from lml.initialisation import initial_dictionary
+from lml.metrics import FactoredMetric, _split_pairs
+from lml.oasis import OASIS
+from lml.penalties import OffDiagonalL1
+from lml.scml import SCML
+from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
+
+__all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What a `LifelongMetricLearner` notes about a task; it holds no rows.
+
+    Attributes
+    ----------
+    number : int
+        Position in the order of first appearance, from 0.
+    classes : tuple
+        Labels, in the order in which they were first seen.
+    n_rows, n_visits : int
+        Rows and calls of ``partial_fit`` over all visits.
+    target_norm : float
+        Frobenius norm of the last target.
+    captured : float
+        Share of its squared norm that the dictionary holds, in [0, 1].
+    certificate : float
+        Distance of the code from optimality; rounding for orthonormal rows.
+    off_diagonal : float
+        Share of the off-diagonal entries of the code that are not zero.
+    loss_before, loss_after : float
+        Mean hinge of the coded metric before and after the dictionary moved.
+
+    Notes
+    -----
+    Derived in chapter 13 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
+    """
+
+    number: int
+    classes: tuple
+    n_rows: int
+    n_visits: int
+    target_norm: float
+    captured: float
+    certificate: float
+    off_diagonal: float
+    loss_before: float
+    loss_after: float
+
+
+class LifelongMetricLearner(BaseEstimator):
+    """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
+
+    Parameters
+    ----------
+    base_learner : {"oasis", "scml"} or estimator, default="oasis"
+        Learns the target metric of each task: an estimator that has ``metric_`` (a
+        FactoredMetric) and ``metric_type`` after ``fit``. An instance is cloned.
+    n_components : int, default=40
+        Rows d of the dictionary; more than the number of features are clipped to it.
+    code_penalty : float, default=0.0
+        Threshold of the off-diagonal entries of a code, in the units of the metric.
+    dictionary_penalty : float, default=0.0
+        The paper's gamma. With orthonormal rows it can only shorten the steps.
+    dictionary_loss : {"auto", "hinge", "residual"}, default="auto"
+        What the dictionary's steps lower: the mean hinge of the new task (needs a gradient
+        memory for the old ones), or the distance of the tasks' metrics to what the dictionary
+        can represent (needs none). "auto" is the hinge for a similarity, the residual for a
+        distance.
+    dictionary_steps : int or None, default=None
+        Most steps of the dictionary a visit; 0 keeps the first dictionary. None is 5 for the
+        hinge, which forgets when it runs longer, and 20 for the residual.
+    dictionary_rate : float, default=0.05
+        Length of the first step relative to the norm of the dictionary.
+    old_tasks : {"metrics", "codes"}, default="metrics"
+        What stays when the dictionary moves: the metrics of the other tasks (they are
+        coded again) or their codes (the paper; the metrics change).
+    gradient_memory : int, default=0
+        Rank of the hinge gradient kept for each task (only with the hinge); 0 keeps none.
+    revisit : {"average", "step", "warm"}, default="average"
+        How a task that comes back is learned: a row-weighted average of its metric and the
+        new target; one passive-aggressive step; or the base learner started from the
+        task's metric (needs a parameter ``init``).
+    transfer : bool, default=False
+        Start the base learner of a new task from the mean of the metrics so far (needs a
+        parameter ``init``; without effect on base learners that have none).
+    n_triplets : int, default=3000
+        Triplets sampled for the gradient of a similarity (a distance takes nearest ones).
+    random_state : int, RandomState or None, default=None
+        Root of the seeds of all tasks.
+
+    Attributes
+    ----------
+    dictionary_ : ndarray of shape (n_components, n_features)
+        Orthonormal rows.
+    codes_ : dict
+        Task to its code, (n_components, n_components). Codes of a similarity need not be
+        symmetric.
+    tasks_ : dict
+        Task to its `TaskRecord`, in the order of first appearance.
+    memory_ : lml.dictionary.GradientMemory or None
+        Low-rank gradients of the tasks, when `gradient_memory` is not 0.
+    metric_type_ : {"similarity", "distance"}
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 13 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
+    Paper: section IV, Algorithm 2. No rows are kept; k-NN keeps its own, see
+    `lml.evaluation.LifelongKNeighborsClassifier`. What is outside the row space of the
+    dictionary is lost; with n_components = n_features and code_penalty = 0 each metric is the base
+    learner's.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> learner = LifelongMetricLearner(n_components=20, random_state=0)
+    >>> for task, digits in {"low": (0, 1), "high": (8, 9)}.items():
+    ...     rows = (y == digits[0]) | (y == digits[1])
+    ...     learner = learner.partial_fit(X[rows] / 16, y[rows], task=task)
+    >>> learner.transform(X[:3] / 16, task="low").shape
+    (3, 20)
+    """
+
+    def __init__(
+        self,
+        base_learner="oasis",
+        n_components=40,
+        code_penalty=0.0,
+        *,
+        dictionary_penalty=0.0,
+        dictionary_loss="auto",
+        dictionary_steps=None,
+        dictionary_rate=0.05,
+        old_tasks="metrics",
+        gradient_memory=0,
+        revisit="average",
+        transfer=False,
+        n_triplets=3000,
+        random_state=None,
+    ):
+        self.base_learner = base_learner
+        self.n_components = n_components
+        self.code_penalty = code_penalty
+        self.dictionary_penalty = dictionary_penalty
+        self.dictionary_loss = dictionary_loss
+        self.dictionary_steps, self.dictionary_rate = dictionary_steps, dictionary_rate
+        self.old_tasks = old_tasks
+        self.gradient_memory = gradient_memory
+        self.revisit, self.transfer = revisit, transfer
+        self.n_triplets, self.random_state = n_triplets, random_state
+
+    def partial_fit(self, X, y, *, task):
+        """Learn one task, or more rows of a known one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this visit only; they are not kept.
+        y : array-like of shape (n_samples,)
+            Labels of any type, at least two classes and a class with two rows.
+        task : hashable
+            Name of the task.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the rows, the labels, the task or a parameter cannot be used. The learner is
+            then exactly what it was before the call.
+        """
+        self._check_parameters()
+        X, y = self._check_task(X, y, task)
+        root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
+        target, kind = self._learn_target(X, y, task, fit_seed)
+        triplets = self._triplets(X, y, kind, triplet_seed)
+        start = getattr(self, "dictionary_", None)
+        if start is None:
+            start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
+        state = self._next_state(start, target, X, y, triplets, kind, task)
+        vars(self).update(state, metric_type_=kind, n_features_in_=X.shape[1], _root=root)
+        return self
+
+    def _check_parameters(self):
+        for name, least in (("n_components", 1), ("n_triplets", 1), ("gradient_memory", 0)):
+            _check_number(name, getattr(self, name), least, whole=True)
+        if self.dictionary_steps is not None:
+            _check_number("dictionary_steps", self.dictionary_steps, 0, whole=True)
+        for name in ("code_penalty", "dictionary_penalty", "dictionary_rate"):
+            _check_number(name, getattr(self, name), 0)
+        _check_choice("old_tasks", self.old_tasks, ("metrics", "codes"))
+        _check_choice("dictionary_loss", self.dictionary_loss, ("auto", "hinge", "residual"))
+        _check_choice("revisit", self.revisit, ("average", "step", "warm"))
+        if isinstance(self.base_learner, str):
+            _check_choice("base_learner", self.base_learner, ("oasis", "scml"))
+
+    def _check_task(self, X, y, task):
+        """Rows and labels of one visit, or an error that says what is wrong."""
+        try:
+            hash(task)
+        except TypeError:
+            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+        if task != task:
+            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        X = _check_rows(X, getattr(self, "n_features_in_", None))
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        _check_classes(y, task)
+        return X, y
+
+    def _seeds(self, task):
+        """The root seed and three seeds of this visit."""
+        root = getattr(self, "_root", None)
+        if root is None and self.random_state is None:
+            root = np.random.SeedSequence().entropy
+        elif root is None:  # a generator is read, not advanced
+            root = int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
+        record = self._record(task)
+        sequence = np.random.SeedSequence([root, record.number, record.n_visits])
+        return root, [int(seed) for seed in sequence.generate_state(3)]
+
+    def _record(self, task):
+        """The record of a task, or a blank one with the next free number."""
+        records = getattr(self, "tasks_", {})
+        number = 1 + max((record.number for record in records.values()), default=-1)
+        blank = TaskRecord(number, (), 0, 0, *[0.0] * 6)
+        return records.get(task, blank)
+
+    def _triplets(self, X, y, kind, seed):
+        """Triplets for the gradient of the dictionary: sampled, or nearest for a distance."""
+        if kind == "similarity":
+            return sample_triplets(y, self.n_triplets, seed)
+        return nearest_triplets(X, y)
+
+    def _learn_target(self, X, y, task, seed):
+        """The target metric of this visit and its type."""
+        known = getattr(self, "tasks_", {}).get(task)
+        if known and self.revisit == "step":
+            return self._one_step(X, y, task, seed), self.metric_type_
+        learner = self._base_learner(task, seed).fit(X, y)
+        target, kind = learner.metric_, learner.metric_type
+        if kind != getattr(self, "metric_type_", kind):
+            raise ValueError(
+                f"the base learner gives a {kind}, the earlier tasks have a"
+                f" {self.metric_type_}: use one kind in one learner"
+            )
+        if known and self.revisit == "average":
+            weight = known.n_rows / (known.n_rows + len(y))
+            target = weight * self.task_metric(task) + (1 - weight) * target
+        return target, kind
+
+    def _one_step(self, X, y, task, seed):
+        """The task's metric one closed-form passive-aggressive step on the mean hinge later."""
+        metric = self.task_metric(task)
+        triplets = self._triplets(X, y, self.metric_type_, seed)
+        loss, G = triplet_gradient(metric, X, triplets, self.metric_type_)
+        size = G.norm() ** 2
+        return metric if size == 0.0 else metric - (loss / size) * G
+
+    def _base_learner(self, task, seed):
+        """An unfitted base learner of this visit, seeded and perhaps warm-started."""
+        names, given = {"oasis": OASIS, "scml": SCML}, self.base_learner
+        learner = names[given]() if isinstance(given, str) else clone(given)
+        parameters = learner.get_params()
+        if "random_state" in parameters:
+            learner.set_params(random_state=seed)
+        codes = self._start_codes(task)
+        if codes and "init" in parameters:
+            learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
+        elif codes and task in self.codes_:
+            raise ValueError(
+                "revisit='warm' needs a base learner with a parameter init, which"
+                f" {type(learner).__name__} lacks: use revisit='average'"
+            )
+        return learner
+
+    def _start_codes(self, task):
+        """Codes whose mean the base learner starts from; none for a cold start."""
+        codes = getattr(self, "codes_", {})
+        if task in codes:
+            return [codes[task]] if self.revisit == "warm" else []
+        return list(codes.values()) if self.transfer else []
+
+    def _code(self, L, target, kind):
+        """The minimiser of the coding problem and its certificate, for orthonormal rows."""
+        penalty = OffDiagonalL1(self.code_penalty)
+        B = target.project(L)
+        code = penalty.prox(B if kind == "similarity" else (B + B.T) / 2)
+        return code, float(penalty.certificate(code, code - B))
+
+    def _n_steps(self, L, kind):
+        """Steps that a dictionary may take; none when it spans the space already."""
+        if len(L) == L.shape[1] or self.dictionary_rate == 0:
+            return 0
+        automatic = 5 if self._lowers(kind) == "hinge" else 20
+        return automatic if self.dictionary_steps is None else self.dictionary_steps
+
+    def _lowers(self, kind):
+        """What the dictionary's steps lower for a metric type."""
+        automatic = "hinge" if kind == "similarity" else "residual"
+        return automatic if self.dictionary_loss == "auto" else self.dictionary_loss
+
+    def _move_dictionary(self, start, target, X, triplets, kind, task):
+        """The dictionary after its steps, and the other tasks' codes in it."""
+        old = {u: code for u, code in getattr(self, "codes_", {}).items() if u != task}
+        L, codes, change = start, old, np.eye(len(start))
+        for _ in range(self._n_steps(start, kind)):
+            code = self._code(L, target, kind)[0]
+            step = self._step(L, code, codes, start, old, target, X, triplets, kind)
+            if step.step_size == 0.0:
+                break
+            L, change = step.dictionary, change @ step.change
+            if self.old_tasks == "metrics":
+                codes = {u: keep_metrics(C, start, L) for u, C in old.items()}
+            else:
+                codes = {u: keep_codes(C, change) for u, C in old.items()}
+        return L, codes
+
+    def _step(self, L, code, codes, start, old, target, X, triplets, kind):
+        """One step of the dictionary for the new code and the other tasks' codes."""
+        gamma, rate = self.dictionary_penalty, self.dictionary_rate
+        if self._lowers(kind) == "hinge":
+            memory = getattr(self, "memory_", None)
+            known = {u: C for u, C in codes.items() if memory and u in memory.gradients}
+            return dictionary_step(L, code, X, triplets, kind, memory, known, gamma, rate)
+        metrics = {u: FactoredMetric(0.0, start, C) for u, C in old.items()}
+        new = object()  # a key that no task has
+        return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, rate)
+
+    def _next_state(self, start, target, X, y, triplets, kind, task):
+        """The attributes after the visit, as new objects."""
+        L, codes = self._move_dictionary(start, target, X, triplets, kind, task)
+        values = {}
+        for when, rows in (("loss_before", start), ("loss_after", L)):
+            code, values["certificate"] = self._code(rows, target, kind)
+            metric = FactoredMetric(0.0, rows, code)
+            values[when], gradient = triplet_gradient(metric, X, triplets, kind)
+        seen = self._record(task)
+        classes = tuple(dict.fromkeys((*seen.classes, *y.tolist())))
+        counts = (seen.number, classes, seen.n_rows + len(y), seen.n_visits + 1)
+        record = TaskRecord(*counts, **values, **_diagnostics(target, L, code))
+        tasks = self._in_order(getattr(self, "tasks_", {}), task, record)
+        return {
+            "dictionary_": L,
+            "codes_": self._in_order(codes, task, code),
+            "tasks_": tasks,
+            "memory_": self._next_memory(task, gradient, kind),
+        }
+
+    def _in_order(self, table, task, value):
+        """A copy of a table with one new entry, tasks in the order of first appearance."""
+        order = dict.fromkeys((*getattr(self, "tasks_", {}), task))
+        return {u: value if u == task else table[u] for u in order}
+
+    def _next_memory(self, task, gradient, kind):
+        """A copy of the gradient memory with this task's gradient, or None."""
+        if not self.gradient_memory or self._lowers(kind) != "hinge":
+            return None
+        old = getattr(self, "memory_", None)
+        memory = GradientMemory(self.gradient_memory) if old is None else copy.deepcopy(old)
+        memory.store(task, gradient)
+        return memory
+
+    def task_metric(self, task):
+        """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
+        self._check_known(task)
+        return FactoredMetric(0.0, self.dictionary_, self.codes_[task])
+
+    def _check_known(self, task):
+        if not getattr(self, "tasks_", None):
+            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        if task not in self.tasks_:
+            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
+
+    def metric_matrix(self, task):
+        """The metric of a task as a dense array (n_features, n_features)."""
+        return self.task_metric(task).to_dense()
+
+    def get_metric(self, task):
+        """The PSD distance of two vectors as a callable for scikit-learn's neighbours."""
+        return self.task_metric(task).psd().distance_function()
+
+    def __sklearn_is_fitted__(self):
+        return bool(getattr(self, "tasks_", None))
+
+    def transform(self, X, *, task):
+        """Rows embedded so that Euclidean geometry is that of the task's PSD read-out.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        ndarray of shape (n, k), k <= n_components
+        """
+        metric = self.task_metric(task).psd()
+        return metric.embed(_check_rows(X, self.n_features_in_))
+
+    def pair_score(self, pairs, *, task):
+        """Scores of pairs (n_pairs, 2, n_features); larger is closer.
+
+        x' M_t z with the code as it is for a similarity; minus the squared distance under
+        the positive semi-definite read-out for a distance.
+        """
+        metric = self.task_metric(task)
+        left, right = _split_pairs(pairs)
+        if self.metric_type_ == "similarity":
+            return metric.paired(left, right)
+        return -metric.psd().quadratic(left - right)
+
+    def fit(self, X, y, *, tasks):
+        """Forget everything and learn a table of rows, task by task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        tasks : sequence of length n_samples
+            Task of each row. Tasks are learned in the order of their first row.
+
+        Returns
+        -------
+        self
+        """
+        X, tasks = _check_rows(X), list(tasks)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y, tasks)
+        fresh = clone(self)
+        for task in dict.fromkeys(tasks):
+            rows = np.flatnonzero([name == task for name in tasks])
+            fresh.partial_fit(X[rows], y[rows], task=task)
+        learned = {k: v for k, v in vars(fresh).items() if k not in self.get_params(deep=False)}
+        self.__dict__ = {**self.get_params(deep=False), **learned}
+        return self
+
+    def forget(self, task):
+        """Drop a task's code, gradient and record; the dictionary stays."""
+        self._check_known(task)
+        kept = {
+            name: {u: v for u, v in getattr(self, name).items() if u != task}
+            for name in ("codes_", "tasks_")
+        }
+        memory = copy.deepcopy(self.memory_)
+        if memory is not None:
+            memory.gradients.pop(task, None)
+        vars(self).update(kept, memory_=memory)
+        return self
+
+    @property
+    def state_parts_(self):
+        """Bytes kept, by part: dictionary, codes, gradients, records."""
+        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
+        records = self.tasks_.values()
+        return {
+            "dictionary": self.dictionary_.nbytes,
+            "codes": sum(code.nbytes for code in self.codes_.values()),
+            "gradients": 0 if self.memory_ is None else self.memory_.nbytes,
+            "records": sum(8 * (9 + len(record.classes)) for record in records),
+        }
+
+    @property
+    def state_nbytes_(self):
+        """Bytes of everything that is kept between two tasks."""
+        return sum(self.state_parts_.values())
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
+
+
+def _check_number(name, value, least, whole=False):
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, kind):
+        raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
+    if not least <= value < np.inf:
+        raise ValueError(f"{name}={value!r}: give at least {least}")
+
+
+def _check_classes(y, task):
+    classes = set(y.tolist())
+    if not 1 < len(classes) < len(y):
+        lack = "dissimilar" if len(classes) < 2 else "similar"
+        raise ValueError(
+            f"y of task {task!r} has {len(y)} rows of {len(classes)} classes, so"
+            f" there is no {lack} pair: give two classes, one with two rows"
+        )
+
+
+def _check_rows(X, n_features=None):
+    X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+    values = X.data if sparse.issparse(X) else X
+    if not np.isfinite(values).all():
+        table = sparse.coo_array(X)
+        bad = np.flatnonzero(~np.isfinite(table.data))[0]
+        row, column = (int(axis[bad]) for axis in table.coords)
+        raise ValueError(f"X[{row}, {column}] is {table.data[bad]}: remove or impute it")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but the earlier tasks have"
+            f" {n_features}: all tasks share one dictionary"
+        )
+    return X
+
+
+def _with_identity_outside(L, codes):
+    """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
+    return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
+
+
+def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
+    """Mean relative residual of metrics coded in L, plus gamma ||L||^2, and its gradient."""
+    A, value, slope = L @ L.T, 0.0, np.zeros_like(L)
+    for u, W in codes.items():
+        distance = np.sum((A @ W @ A - 2 * metrics[u].project(L)) * W) + sizes[u]
+        value += 0.5 * distance / sizes[u]
+        pull = dictionary_gradient(L, W, metrics[u])
+        slope += ((W @ A @ W.T + W.T @ A @ W) @ L - pull) / sizes[u]
+    penalty = dictionary_penalty * np.sum(L * L)
+    return value / len(codes) + penalty, slope / len(codes) + 2 * dictionary_penalty * L
+
+
+def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0.05):
+    """One step of the dictionary that lowers the relative residual of coded metrics.
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+        L, with orthonormal rows.
+    codes, metrics : dict
+        Tasks to codes W (d, d), and to the FactoredMetrics they stand for.
+    dictionary_penalty : float, default=0.0
+        gamma.
+    max_move : float, default=0.05
+        Longest trial step, as a fraction of ||L||_F.
+
+    Returns
+    -------
+    lml.dictionary.DictionaryStep
+
+    Notes
+    -----
+    Derived in chapter 13 (lifelong), eq. (lifelong-residual).
+    With A = L L' and B = L M L' the squared distance is <A W A - 2 B, W> + ||M||^2,
+    and the gradient is (W A W' + W' A W) L - W L M' - W' L M, over ||M||^2.
+    Paper: section IV, eq. 10, as a function of L_0.
+    """
+    tiny = np.finfo(float).tiny
+    sizes = {u: max(metrics[u].norm() ** 2, tiny) for u in codes}
+
+    def objective(L):
+        return _residual_objective(L, codes, metrics, sizes, dictionary_penalty)
+
+    moved, *outcome = _line_search(objective, dictionary, max_move, 20)
+    change, rows = polar_factors(moved)
+    return DictionaryStep(rows, change, *outcome)
+
+
+def _diagnostics(target, L, code):
+    """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
+    norm, d = float(target.norm()), len(code)
+    inside = float(np.linalg.norm(target.project(L))) / norm if norm > 0 else 1.0
+    off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
+    return {
+        "target_norm": norm,
+        "captured": min(inside, 1.0) ** 2,
+        "off_diagonal": float(off / max(d * (d - 1), 1)),
+    }
