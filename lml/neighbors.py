@@ -14,11 +14,96 @@ from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lml.metrics import FactoredMetric, pairwise_scores
+from lml.metrics import FactoredMetric, _check_rows, pairwise_scores
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
 
-_SCORES_AT_A_TIME = 2**22
+_NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
+
+
+def _centred(X, references):
+    """Dense rows shifted by the mean reference, which no distance notices."""
+    if sparse.issparse(X) or sparse.issparse(references):
+        return X, references
+    mean = references.mean(axis=0)
+    return X - mean, references - mean
+
+
+def _norms(X):
+    """Euclidean norms of the rows."""
+    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+    return np.sqrt(np.asarray(squares).ravel())
+
+
+def _error_scale(metric):
+    """The factor before (|x| + |z|)^2 in the error bound of a computed distance."""
+    terms = metric.n_features + 2 * metric.factor.shape[0] + 8
+    F, C = (A.data if sparse.issparse(A) else A for A in (metric.factor, metric.core))
+    size = abs(metric.alpha) + np.linalg.norm(F) ** 2 * np.linalg.norm(C)
+    return terms * np.finfo(float).eps * size
+
+
+def _distance_scores(metric, X, references, k):
+    """Minus the squared distances; the k largest of each row are free of cancellation.
+
+    Derived in chapter 3 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
+    """
+    centred = _centred(X, references)
+    scores = pairwise_scores(metric, *centred, "distance")
+    left, right = map(_norms, centred)
+    error = _error_scale(metric) * (left[:, None] + right) ** 2
+    bound = np.partition(scores - error, -k, axis=1)[:, -k]
+    rows, columns = np.nonzero(scores + error >= bound[:, None])
+    for batch in gen_batches(len(rows), max(1, _NUMBERS_AT_A_TIME // X.shape[1])):
+        i, j = rows[batch], columns[batch]
+        scores[i, j] = -metric.quadratic(X[i] - references[j])
+    return scores
+
+
+def _distinct(references):
+    """Places of the distinct rows, and for each row the distinct one it equals."""
+    if sparse.issparse(references):
+        references = references.sorted_indices()
+        ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
+        parts = (references.indices, references.data)
+        keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
+    else:
+        keys = [row.tobytes() for row in np.ascontiguousarray(references)]
+    first = {}
+    inverse = np.array([first.setdefault(key, len(first)) for key in keys], dtype=np.intp)
+    return np.unique(inverse, return_index=True)[1], inverse
+
+
+def _prepared(metric, X, references, metric_type):
+    """Checked arguments of `k_nearest`: metric, queries, references."""
+    if metric_type not in ("similarity", "distance"):
+        raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
+    references = _check_rows(references, metric.n_features, "references")
+    X = references if X is None else _check_rows(X, metric.n_features)
+    if metric_type == "distance":
+        metric = metric.symmetrized()
+    if not sparse.issparse(metric.factor) and metric.factor.shape[0] > metric.n_features:
+        metric = metric.condensed()
+    return metric, X, references
+
+
+def _check_n_neighbors(n_neighbors, n_references, without_itself=False):
+    if not isinstance(n_neighbors, Integral) or n_neighbors < 1:
+        raise ValueError(f"n_neighbors is {n_neighbors!r}: give a whole number of at least 1")
+    if n_neighbors > n_references - without_itself:
+        raise ValueError(
+            f"n_neighbors is {n_neighbors}, but the references have n_samples = {n_references}"
+            f"{' (the row itself does not count)' * without_itself}: "
+            "ask for fewer neighbours or give more rows"
+        )
+    return int(n_neighbors)
+
+
+def _block_scores(metric, X, distinct, metric_type, k):
+    """Scores of a block of queries, of which the k largest a row are accurate."""
+    if metric_type == "similarity":
+        return pairwise_scores(metric, X, distinct, metric_type)
+    return _distance_scores(metric, X, distinct, min(k, distinct.shape[0]))
 
 
 def k_nearest(metric, X, references, metric_type, n_neighbors):
@@ -27,15 +112,15 @@ def k_nearest(metric, X, references, metric_type, n_neighbors):
     Parameters
     ----------
     metric : FactoredMetric
-        The metric, of either sign; for a distance its symmetric part counts.
-    X : {array-like, sparse matrix} of shape (n, D)
-        Queries.
-    references : {array-like, sparse matrix} of shape (m, D)
+        The metric, not necessarily PSD; for a distance its symmetric part counts.
+    X : array-like or sparse matrix of shape (n, D), or None
+        Queries. None ranks, for each reference, all the others (leave one out).
+    references : array-like or sparse matrix of shape (m, D)
         Rows to choose from.
     metric_type : {"similarity", "distance"}
         How the metric ranks.
     n_neighbors : int
-        How many, from 1 to m.
+        How many, from 1 to m (to m - 1 if `X` is None).
 
     Returns
     -------
@@ -47,53 +132,36 @@ def k_nearest(metric, X, references, metric_type, n_neighbors):
     Raises
     ------
     ValueError
-        If `n_neighbors` is not a whole number from 1 to m, or shapes do not fit.
+        If `n_neighbors` is not a whole number from 1 to m, shapes do not fit, or a value
+        is not finite.
 
     Notes
     -----
-    Derived in chapter 3 (neighbors), eqs. (neighbors-score) and (neighbors-expansion). Paper:
-    section V.
+    Derived in chapter 3 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
+    (neighbors-candidates). Rows that are equal have equal scores. Sparse rows are never made dense;
+    memory beyond the arguments is bounded, whatever n is. Paper: section V.
 
     Examples
     --------
     >>> from lml.metrics import FactoredMetric
+    >>> from lml.neighbors import k_nearest
     >>> line = [[0.0], [2.0], [5.0]]
     >>> k_nearest(FactoredMetric.identity(1), [[1.0]], line, "distance", 2)[0].tolist()
     [[0, 1]]
     """
-    k = _check_n_neighbors(n_neighbors, _n_rows(references))
-    X, references = _centred(X, references, metric_type)
-    indices = np.empty((_n_rows(X), k), dtype=np.intp)
-    scores = np.empty(indices.shape)
-    for block in gen_batches(len(indices), max(1, _SCORES_AT_A_TIME // _n_rows(references))):
-        all_scores = pairwise_scores(metric, X[block], references, metric_type)
-        indices[block] = np.argsort(-all_scores, axis=1, kind="stable")[:, :k]
-        scores[block] = np.take_along_axis(all_scores, indices[block], axis=1)
+    itself = X is None
+    metric, X, references = _prepared(metric, X, references, metric_type)
+    k = _check_n_neighbors(n_neighbors, references.shape[0], itself)
+    places, inverse = _distinct(references)
+    distinct = references[places]
+    indices, scores = np.empty((X.shape[0], k), dtype=np.intp), np.empty((X.shape[0], k))
+    for block in gen_batches(len(indices), max(1, _NUMBERS_AT_A_TIME // len(inverse))):
+        found = _block_scores(metric, X[block], distinct, metric_type, k + itself)[:, inverse]
+        if itself:
+            found[np.arange(len(found)), np.arange(block.start, block.stop)] = -np.inf
+        indices[block] = np.argsort(-found, axis=1, kind="stable")[:, :k]
+        scores[block] = np.take_along_axis(found, indices[block], axis=1)
     return indices, scores
-
-
-def _centred(X, references, metric_type):
-    """Rows shifted by the mean reference: a distance keeps its value and gains digits."""
-    if metric_type != "distance" or sparse.issparse(X) or sparse.issparse(references):
-        return (A if sparse.issparse(A) else np.asarray(A, dtype=float) for A in (X, references))
-    references = np.asarray(references, dtype=float)
-    mean = references.mean(axis=0)
-    return np.asarray(X, dtype=float) - mean, references - mean
-
-
-def _n_rows(X):
-    return X.shape[0] if hasattr(X, "shape") else len(X)
-
-
-def _check_n_neighbors(n_neighbors, n_references):
-    if not isinstance(n_neighbors, Integral) or n_neighbors < 1:
-        raise ValueError(f"n_neighbors is {n_neighbors!r}: give a whole number of at least 1")
-    if n_neighbors > n_references:
-        raise ValueError(
-            f"n_neighbors is {n_neighbors}, but the references have n_samples = {n_references}: "
-            "ask for fewer neighbours or give more rows"
-        )
-    return int(n_neighbors)
 
 
 def majority_vote(labels):
@@ -202,10 +270,15 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             return FactoredMetric.identity(self.n_features_in_), "distance"
         return self.estimator_.metric_, self.estimator_.metric_type
 
-    def kneighbors(self, X, n_neighbors=None):
-        """Indices and scores of the nearest references, as `k_nearest` gives them."""
+    def kneighbors(self, X=None, n_neighbors=None):
+        """Nearest references of the rows of X (n, D), nearest first.
+
+        With X = None, those of each reference without itself (leave one out). Returns
+        the indices and the scores, both (n, n_neighbors), as `k_nearest` does.
+        """
         check_is_fitted(self, "references_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if X is not None:
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         metric, metric_type = self._metric()
         return k_nearest(metric, X, self.references_, metric_type, k)

@@ -1,12 +1,16 @@
 """Ranking, votes and the k-NN classifier against loops, scipy and scikit-learn."""
 
+import doctest
+import tracemalloc
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml import neighbors
@@ -52,7 +56,7 @@ def test_indefinite_and_nonsymmetric_metrics(rng, kind, as_sparse):
 def test_blocks_do_not_change_the_answer(rng, monkeypatch):
     X, Z = rng.normal(size=(11, 3)), rng.normal(size=(7, 3))
     whole = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 3)
-    monkeypatch.setattr(neighbors, "_SCORES_AT_A_TIME", 20)
+    monkeypatch.setattr(neighbors, "_NUMBERS_AT_A_TIME", 20)
     pieces = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 3)
     np.testing.assert_array_equal(whole[0], pieces[0])
 
@@ -123,3 +127,135 @@ def test_references_are_a_copy(rng):
     X_old = X.copy()
     X[:] = 0
     np.testing.assert_array_equal(model.predict(X_old), before)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("alpha", [-0.3, 0.0, 1.0])
+def test_mixed_norms_against_exact_arithmetic(rng, as_sparse, alpha):
+    scale = 10.0 ** rng.integers(-4, 5, size=(40, 1))
+    Z = rng.normal(size=(40, 3)) * scale
+    X = np.vstack([Z[:10], Z[10:20] * (1 + 1e-9)])  # rows almost on top of references
+    metric = FactoredMetric(alpha, rng.normal(size=(2, 3)), rng.normal(size=(2, 2)))
+    F, C = (np.vectorize(Fraction)(A) for A in (metric.factor, metric.core))
+    gaps = np.vectorize(Fraction)(X)[:, None] - np.vectorize(Fraction)(Z)
+    images = gaps @ F.T
+    exact = Fraction(alpha) * (gaps**2).sum(-1) + ((images @ C) * images).sum(-1)
+    oracle = [sorted(range(40), key=row.__getitem__)[:5] for row in exact.tolist()]
+    make = sparse.csr_matrix if as_sparse else np.asarray
+    found, scores = k_nearest(metric, make(X), make(Z), "distance", 5)
+    assert found.tolist() == oracle
+    truth = [[-float(row[j]) for j in near] for row, near in zip(exact, oracle, strict=True)]
+    np.testing.assert_allclose(scores, truth, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_copies_tie_exactly(rng, kind, as_sparse):
+    rows = rng.normal(size=(9, 6))
+    which = rng.integers(9, size=70)
+    make = sparse.csr_matrix if as_sparse else np.asarray
+    metric = FactoredMetric(0.7, rng.normal(size=(4, 6)), rng.normal(size=(4, 4)))
+    found, scores = k_nearest(metric, rng.normal(size=(13, 6)), make(rows[which]), kind, 70)
+    for near, values in zip(found, scores, strict=True):
+        blocks = which[near]
+        assert len(np.unique(blocks)) == np.sum(np.diff(blocks) != 0) + 1  # copies together
+        same = np.diff(blocks) == 0
+        assert np.all(np.diff(values)[same] == 0)
+        assert np.all(np.diff(near)[same] > 0)
+
+
+def test_integer_rows_tie_exactly():
+    grid = np.stack(np.meshgrid(np.arange(-3.0, 4), np.arange(-3.0, 4)), -1).reshape(-1, 2)
+    found, _ = k_nearest(FactoredMetric.identity(2), np.zeros((1, 2)), grid, "distance", 9)
+    squares = (grid**2).sum(axis=1)
+    assert found[0].tolist() == np.argsort(squares, kind="stable")[:9].tolist()
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_leave_one_out(rng, kind):
+    Z, M = rng.normal(size=(12, 3)), rng.normal(size=(3, 3))
+    metric = FactoredMetric.from_dense(M)
+    found, scores = k_nearest(metric, None, Z, kind, 11)
+    full, full_scores = k_nearest(metric, Z, Z, kind, 12)
+    for i in range(12):
+        others = full[i] != i
+        assert found[i].tolist() == full[i][others].tolist()
+        np.testing.assert_allclose(scores[i], full_scores[i][others], atol=1e-12)
+    with pytest.raises(ValueError, match=r"is 12, but .* n_samples = 12 \(the row itself"):
+        k_nearest(metric, None, Z, kind, 12)
+
+
+def test_search_tree_on_embedded_rows(rng):
+    X, Z = rng.normal(size=(20, 5)), rng.normal(size=(60, 5))
+    metric = FactoredMetric(0.2, rng.normal(size=(2, 5)), [1.0, 3.0])
+    tree = NearestNeighbors(n_neighbors=4, algorithm="kd_tree").fit(metric.embed(Z))
+    oracle = tree.kneighbors(metric.embed(X), return_distance=False)
+    assert np.array_equal(k_nearest(metric, X, Z, "distance", 4)[0], oracle)
+
+
+def test_tall_factors_are_condensed(rng):
+    X, Z, F = rng.normal(size=(5, 3)), rng.normal(size=(9, 3)), rng.normal(size=(30, 3))
+    C = rng.normal(size=(30, 30))
+    tall, square = FactoredMetric(0.1, F, C), FactoredMetric(0.1, np.eye(3), F.T @ C @ F)
+    for kind in ("similarity", "distance"):
+        found = k_nearest(tall, X, Z, kind, 4)
+        oracle = k_nearest(square, X, Z, kind, 4)
+        assert np.array_equal(found[0], oracle[0])
+        np.testing.assert_allclose(found[1], oracle[1], atol=1e-10)
+
+
+def test_memory_is_bounded_and_sparse_rows_stay_sparse(rng, monkeypatch):
+    monkeypatch.setattr(neighbors, "_NUMBERS_AT_A_TIME", 2**14)
+    wide = 35_846
+    Z = sparse.random_array((300, wide), density=0.002, rng=rng, format="csr")
+    X = sparse.random_array((400, wide), density=0.002, rng=rng, format="csr")
+    metric = FactoredMetric(1.0, Z[:40], rng.normal(size=(40, 40)))
+    tracemalloc.start()
+    for kind in ("similarity", "distance"):
+        found, _ = k_nearest(metric, X, Z, kind, 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 300 * wide / 4  # a quarter of the dense references
+    gaps = cdist(X[:5].toarray(), Z.toarray(), "sqeuclidean")
+    images = metric.image(X[:5])[:, None] - metric.image(Z)
+    oracle = gaps + np.einsum("ija,ab,ijb->ij", images, metric.core, images)
+    assert np.array_equal(found[:5], np.argsort(oracle, axis=1)[:, :3])
+
+
+def test_features_and_values_are_checked():
+    metric = FactoredMetric.identity(2)
+    with pytest.raises(ValueError, match="references has 3 features, but the metric is for 2"):
+        k_nearest(metric, np.eye(2), np.eye(3), "distance", 1)
+    with pytest.raises(ValueError, match="X has 3 features, but the metric is for 2"):
+        k_nearest(metric, np.eye(3), np.eye(2), "distance", 1)
+    with pytest.raises(ValueError, match="NaN"):
+        k_nearest(metric, [[np.nan, 0.0]], np.eye(2), "distance", 1)
+
+
+def test_inputs_are_not_modified(rng):
+    X, Z = rng.normal(size=(4, 3)).astype(np.float32), np.asfortranarray(rng.normal(size=(6, 3)))
+    old = X.copy(), Z.copy()
+    X.flags.writeable = Z.flags.writeable = False
+    k_nearest(FactoredMetric.identity(3), X, Z, "distance", 2)
+    assert np.array_equal(X, old[0])
+    assert np.array_equal(Z, old[1])
+
+
+def test_more_neighbours_than_rows_leaves_the_classifier_unfitted(rng):
+    model = MetricKNeighborsClassifier(n_neighbors=5)
+    with pytest.raises(ValueError, match=r"n_neighbors is 5, but .* n_samples = 4"):
+        model.fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(NotFittedError):
+        model.predict(np.eye(4))
+
+
+def test_kneighbors_of_the_references(rng):
+    X, y = rng.normal(size=(20, 3)), np.arange(20) % 2
+    model = MetricKNeighborsClassifier(n_neighbors=2).fit(X, y)
+    theirs = NearestNeighbors(n_neighbors=2).fit(X).kneighbors(return_distance=False)
+    assert np.array_equal(model.kneighbors()[0], theirs)
+    assert model.kneighbors(X, 4)[0].shape == (20, 4)
+
+
+def test_examples_in_the_docstrings():
+    assert doctest.testmod(neighbors).failed == 0
