@@ -14,6 +14,7 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
+from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
@@ -192,15 +193,24 @@ def fista(
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
 
 
-def _check_coding(dictionary, target, code_penalty, init):
-    """The dictionary as an array; every argument checked before any work is done."""
-    L = check_array(dictionary, dtype=np.float64, input_name="dictionary")
-    d, n_features = L.shape
-    if target.n_features != n_features:
+def _check_target(target, L):
+    if not isinstance(target, FactoredMetric):
+        raise TypeError(
+            f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
+            " FactoredMetric.from_dense(M)"
+        )
+    if target.n_features != L.shape[1]:
         raise ValueError(
             f"target is a metric on {target.n_features} features but dictionary has"
-            f" {n_features} columns: both must be of the same task"
+            f" {L.shape[1]} columns: both must be of the same task"
         )
+    return len(L)
+
+
+def _check_coding(dictionary, target, code_penalty, init):
+    """The dictionary as an array; every argument checked before any work is done."""
+    L = check_array(dictionary, dtype=np.float64, order="C", input_name="dictionary")
+    d = _check_target(target, L)
     if not (np.isscalar(code_penalty) and 0.0 <= code_penalty < np.inf):
         raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
     if init is not None and np.shape(init) != (d, d):
@@ -264,6 +274,8 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
     ValueError
         If the target has another number of features than the dictionary, or an argument is
         out of range.
+    TypeError
+        If the target is not a FactoredMetric.
 
     Warns
     -----

@@ -246,3 +246,8 @@ def test_errors_name_the_argument_and_the_value(change, said):
     } | change
     with pytest.raises(ValueError, match=said):
         code_metric(**arguments)
+
+
+def test_a_target_must_be_a_factored_metric():
+    with pytest.raises(TypeError, match="target is a ndarray: pass a FactoredMetric"):
+        code_metric(np.eye(3), np.eye(3), 0.1)
