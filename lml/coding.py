@@ -176,7 +176,7 @@ def fista(
     >>> from lml.penalties import OffDiagonalL1
     >>> smooth = CodeLoss(np.diag([1.0, 2.0]), np.array([[1.0, 2.0], [2.0, 8.0]]), 0.0)
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
-    [[1.0, 0.25], [0.25, 2.0]]
+    [[1.0, 0.5], [0.5, 2.0]]
     """
     if not (tol >= 0.0 and max_iter >= 0):
         raise ValueError(f"tol is {tol!r} and max_iter is {max_iter!r}: neither may be negative")
@@ -241,7 +241,7 @@ def code_loss(dictionary, target):
     target = target.symmetrized()
     projected = target.project(dictionary)
     return CodeLoss(
-        dictionary @ dictionary.T, (projected + projected.T) / 2, 0.5 * target.norm() ** 2
+        dictionary @ dictionary.T, (projected + projected.T) / 2, 0.5 * target.inner(target)
     )
 
 

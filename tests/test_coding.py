@@ -1,5 +1,6 @@
 """The coding module: gradient, solver, certificate and errors, against independent oracles."""
 
+import doctest
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from scipy import optimize, sparse
 from sklearn.exceptions import ConvergenceWarning
 
+import lml.coding
 from lml.coding import CodeLoss, code_loss, code_metric, fista
 from lml.metrics import FactoredMetric
 
@@ -251,3 +253,7 @@ def test_errors_name_the_argument_and_the_value(change, said):
 def test_a_target_must_be_a_factored_metric():
     with pytest.raises(TypeError, match="target is a ndarray: pass a FactoredMetric"):
         code_metric(np.eye(3), np.eye(3), 0.1)
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(lml.coding).failed == 0

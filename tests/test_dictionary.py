@@ -1,9 +1,12 @@
 """The dictionary module: gradient, step, memories and the two policies, on odd shapes."""
 
+import doctest
+
 import numpy as np
 import pytest
 from scipy import sparse
 
+import lml.dictionary
 from lml.dictionary import (
     GradientMemory,
     RunningGradient,
@@ -271,3 +274,7 @@ def test_errors_name_the_argument_and_the_value(change, said):
 def test_a_rank_must_be_a_positive_integer(rank):
     with pytest.raises(ValueError, match=f"rank is {rank}"):
         GradientMemory(rank)
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(lml.dictionary).failed == 0
