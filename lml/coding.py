@@ -37,7 +37,7 @@ class CodeLoss:
 
     Notes
     -----
-    Derived in chapter 10 (coding), eqs. (coding-gradient) and (coding-trace).
+    Derived in chapter 11 (coding), eqs. (coding-gradient) and (coding-trace).
     Paper: section IV-B, eq. 11.
 
     Examples
@@ -167,7 +167,7 @@ def fista(
 
     Notes
     -----
-    Derived in chapter 10 (coding), eqs. (coding-prox-step) and (coding-fista).
+    Derived in chapter 11 (coding), eqs. (coding-prox-step) and (coding-fista).
     Paper: section IV-B, Algorithm 1, corrected.
 
     Examples
@@ -235,7 +235,7 @@ def code_loss(dictionary, target):
 
     Notes
     -----
-    Derived in chapter 10 (coding), eqs. (coding-trace) and (coding-split).
+    Derived in chapter 11 (coding), eqs. (coding-trace) and (coding-split).
     Paper: section IV-B, eq. 11.
     """
     target = target.symmetrized()
@@ -284,7 +284,7 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
 
     Notes
     -----
-    Derived in chapter 10 (coding), eqs. (coding-closed-form) and (coding-certificate).
+    Derived in chapter 11 (coding), eqs. (coding-closed-form) and (coding-certificate).
     Paper: section IV-B, Algorithm 1, corrected.
 
     Examples

@@ -106,7 +106,7 @@ class Task:
 
         Notes
         -----
-        Derived in chapter 1 (datasets), eq. (datasets-center).
+        Derived in chapter 2 (datasets), eq. (datasets-center).
         """
         parts = [self.X_train, self.X_validation]
         rows = sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.vstack(parts)
@@ -134,7 +134,7 @@ def _part_size(n_rows, size, argument):
 def _split_rows(n_rows, train_size, validation_size, rng):
     """Row numbers of the three parts: one permutation, cut twice, blind to the classes.
 
-    Derived in chapter 1 (datasets), eq. (datasets-split).
+    Derived in chapter 2 (datasets), eq. (datasets-split).
     """
     n_train = _part_size(n_rows, train_size, "train_size")
     n_validation = _part_size(n_rows, validation_size, "validation_size")
@@ -149,7 +149,7 @@ def _split_rows(n_rows, train_size, validation_size, rng):
 def _center(parts):
     """Subtract the mean of the first (training) part from every part.
 
-    Derived in chapter 1 (datasets), eq. (datasets-center).
+    Derived in chapter 2 (datasets), eq. (datasets-center).
     """
     mean = parts[0].mean(axis=0)
     return [part - mean for part in parts]
@@ -167,7 +167,7 @@ def _make_task(name, X, y, rows, preprocess=None):
 def _standardize(parts):
     """z-scores with statistics of the first part, then rows of unit length.
 
-    Derived in chapter 1 (datasets), eq. (datasets-zscore).
+    Derived in chapter 2 (datasets), eq. (datasets-zscore).
     """
     mean, deviation = parts[0].mean(axis=0), parts[0].std(axis=0, ddof=1)
     deviation = np.where(deviation < 1e-5, 1.0, deviation)
@@ -214,7 +214,7 @@ def load_digits_tasks(random_state=None, *, train_size=0.2, validation_size=0.1,
 
     Notes
     -----
-    Derived in chapter 1 (datasets), eqs. (datasets-split) and (datasets-center).
+    Derived in chapter 2 (datasets), eqs. (datasets-split) and (datasets-center).
     The tasks are those that the paper makes of USPS (section V).
 
     Examples
@@ -255,7 +255,7 @@ def _parse_usps(paths):
 def _isolet_speakers(y):
     """Speaker 1..150 of every row in UCI's order.
 
-    Derived in chapter 1 (datasets), eq. (datasets-speaker).
+    Derived in chapter 2 (datasets), eq. (datasets-speaker).
     """
     run = 1 + np.cumsum(np.diff(y, prepend=y[:1]) < 0)
     return np.where(run <= 120, run, run - 60).astype(np.int16)
@@ -373,7 +373,7 @@ def _parse_reviews(paths):
 def _digest(arrays):
     """SHA-256 over keys, types, shapes and bytes of the arrays.
 
-    Derived in chapter 1 (datasets), eq. (datasets-digest).
+    Derived in chapter 2 (datasets), eq. (datasets-digest).
     """
     total = hashlib.sha256()
     for key in sorted(arrays):
@@ -679,7 +679,7 @@ def load_usps_tasks(
 
     Notes
     -----
-    Derived in chapter 1 (datasets), eqs. (datasets-split) and (datasets-center).
+    Derived in chapter 2 (datasets), eqs. (datasets-split) and (datasets-center).
     Paper: section V-B, table III.
     """
     (arrays,) = _load("usps", download_if_missing)
@@ -733,7 +733,7 @@ def load_isolet_tasks(
 
     Notes
     -----
-    Derived in chapter 1 (datasets), eqs. (datasets-split) and (datasets-speaker).
+    Derived in chapter 2 (datasets), eqs. (datasets-split) and (datasets-speaker).
     Paper: section V-B, tables II and IV.
     """
     keys = {"rows": "group", "speakers": "group_by_speaker"}
@@ -820,7 +820,7 @@ def load_sentiment_tasks(
 
     Notes
     -----
-    Derived in chapter 1 (datasets), eqs. (datasets-split), (datasets-zscore) and (datasets-tfidf).
+    Derived in chapter 2 (datasets), eqs. (datasets-split), (datasets-zscore) and (datasets-tfidf).
     Paper: section V-B, tables II and IV.
     """
     splits = ("random", "authors") if features == "words200" else ("random",)

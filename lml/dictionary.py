@@ -47,7 +47,7 @@ def dictionary_gradient(dictionary, code, gradient):
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eqs. (dictionary-first-order) and (dictionary-gradient).
+    Derived in chapter 13 (dictionary), eqs. (dictionary-first-order) and (dictionary-gradient).
     Paper: section IV-C, eq. 14, corrected.
 
     Examples
@@ -95,7 +95,7 @@ def dictionary_objective(
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
+    Derived in chapter 13 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
     Paper: section IV-C, eq. 14.
     """
     metric = FactoredMetric(0.0, dictionary, code)
@@ -125,7 +125,7 @@ class GradientMemory:
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
+    Derived in chapter 13 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
     Paper: section IV-C, eq. 14.
 
     Examples
@@ -206,7 +206,7 @@ class RunningGradient:
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eq. (dictionary-running).
+    Derived in chapter 13 (dictionary), eq. (dictionary-running).
     """
 
     def __init__(self):
@@ -259,7 +259,7 @@ def polar_factors(dictionary):
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eq. (dictionary-polar).
+    Derived in chapter 13 (dictionary), eq. (dictionary-polar).
 
     Examples
     --------
@@ -295,7 +295,7 @@ def keep_codes(code, change):
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
+    Derived in chapter 13 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
     leaves W_s alone.
     """
     return change.T @ code @ change
@@ -382,7 +382,7 @@ def dictionary_step(
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
+    Derived in chapter 13 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
     Paper: section IV-C, eq. 14 and Algorithm 2, line 12.
     """
     X = X if sparse.issparse(X) else np.asarray(X)
@@ -437,7 +437,7 @@ def keep_metrics(code, old_dictionary, new_dictionary):
 
     Notes
     -----
-    Derived in chapter 12 (dictionary), eqs. (dictionary-keep-metrics) and
+    Derived in chapter 13 (dictionary), eqs. (dictionary-keep-metrics) and
     (dictionary-keep-residual).
 
     Examples

@@ -73,7 +73,7 @@ def class_scatter(X, y):
 
     Notes
     -----
-    Derived in chapter 6 (fisher), eqs. (fisher-scatter) and (fisher-gamma).
+    Derived in chapter 7 (fisher), eqs. (fisher-scatter) and (fisher-gamma).
     Paper: section IV, "Lifelong dictionary initialization".
 
     Examples
@@ -179,7 +179,7 @@ def fisher_directions(X, y, n_directions=None, regularization=1.0):
 
     Notes
     -----
-    Derived in chapter 6 (fisher), eqs. (fisher-eigen), (fisher-ridge) and (fisher-coordinates).
+    Derived in chapter 7 (fisher), eqs. (fisher-eigen), (fisher-ridge) and (fisher-coordinates).
     Paper: section IV, "Lifelong dictionary initialization".
 
     Examples
@@ -265,7 +265,7 @@ def local_fisher_basis(X, y, n_basis, scales=None, random_state=None, regulariza
 
     Notes
     -----
-    Derived in chapter 6 (fisher), eqs. (fisher-region) and (fisher-regions).
+    Derived in chapter 7 (fisher), eqs. (fisher-region) and (fisher-regions).
     Paper: section IV, "Lifelong dictionary initialization", and section V-A (stSCML).
 
     Examples
@@ -306,7 +306,7 @@ def basis_rank(F, tol=None):
 
     Notes
     -----
-    Derived in chapter 6 (fisher), eq. (fisher-rank).
+    Derived in chapter 7 (fisher), eq. (fisher-rank).
 
     Examples
     --------

@@ -50,7 +50,7 @@ def orthonormal_rows(L, tol=None):
 
     Notes
     -----
-    Derived in chapter 11 (initialisation), eqs. (init-qr) and (init-gram-schmidt).
+    Derived in chapter 12 (initialisation), eqs. (init-qr) and (init-gram-schmidt).
     Paper: Theorem 1 uses the same factorisation for one task.
 
     Examples
@@ -142,7 +142,7 @@ def complete_dictionary(L, X, n_components, random_state=None):
 
     Notes
     -----
-    Derived in chapter 11 (initialisation), eqs. (init-residual), (init-side) and (init-random).
+    Derived in chapter 12 (initialisation), eqs. (init-residual), (init-side) and (init-random).
 
     Examples
     --------
@@ -229,7 +229,7 @@ def initial_dictionary(
 
     Notes
     -----
-    Derived in chapter 11 (initialisation), eqs. (init-residual) and (init-share).
+    Derived in chapter 12 (initialisation), eqs. (init-residual) and (init-share).
     Paper: section IV, "Lifelong dictionary initialization"; the completion and the
     normalisation are additions.
 

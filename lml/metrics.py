@@ -94,7 +94,7 @@ class FactoredMetric:
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eq. (metrics-factored). A lifelong metric L' W L is
+    Derived in chapter 3 (metrics), eq. (metrics-factored). A lifelong metric L' W L is
     ``FactoredMetric(0.0, L, W)``. Paper: section III-C, eq. 4.
 
     Examples
@@ -209,7 +209,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-apply).
+        Derived in chapter 3 (metrics), eq. (metrics-apply).
         """
         X = _check_rows(X, self.n_features)
         product = self._by_core(self.image(X)) @ self.factor
@@ -231,7 +231,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
+        Derived in chapter 3 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
         """
         X = _check_rows(X, self.n_features)
         Z = _check_rows(Z, self.n_features, "Z")
@@ -254,7 +254,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-project).
+        Derived in chapter 3 (metrics), eq. (metrics-project).
         """
         return self.bilinear(L, L if R is None else R)
 
@@ -323,7 +323,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-symmetric-part).
+        Derived in chapter 3 (metrics), eq. (metrics-symmetric-part).
         """
         if self.core.ndim == 1:
             return self
@@ -348,7 +348,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-inner).
+        Derived in chapter 3 (metrics), eq. (metrics-inner).
         """
         _check_same_space(self, other)
         cross = _times(self.factor, other.factor)
@@ -377,7 +377,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-condensed).
+        Derived in chapter 3 (metrics), eq. (metrics-condensed).
         """
         Q, R = self._span()
         return FactoredMetric(self.alpha, Q, self._by_core(R.T) @ R)
@@ -387,7 +387,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-norm).
+        Derived in chapter 3 (metrics), eq. (metrics-norm).
         """
         Q, R = self._span()
         inside = self._by_core(R.T) @ R + self.alpha * np.eye(len(Q))
@@ -411,7 +411,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
+        Derived in chapter 3 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
         """
         values, rows = self._spectrum()
         base = max(self.alpha, 0.0)
@@ -436,7 +436,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-compress).
+        Derived in chapter 3 (metrics), eq. (metrics-compress).
         """
         if rank is not None and (not isinstance(rank, numbers.Integral) or rank < 0):
             raise ValueError(f"rank is {rank!r}: give an integer >= 0, or None to keep all")
@@ -470,7 +470,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-root).
+        Derived in chapter 3 (metrics), eq. (metrics-root).
         """
         values, rows = self._psd_spectrum()
         base = np.sqrt(max(self.alpha, 0.0))
@@ -528,7 +528,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eq. (metrics-root).
+        Derived in chapter 3 (metrics), eq. (metrics-root).
         """
         if self.alpha > 0:
             return self.root().apply(X)
@@ -616,7 +616,7 @@ def subspace_residual(metric, L):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
+    Derived in chapter 3 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
     Paper: section III-C, Theorem 1 and eq. 4.
     """
     L = _check_rows(L, metric.n_features, "L")
@@ -648,7 +648,7 @@ def pairwise_scores(metric, X, Z, metric_type):
 
     Notes
     -----
-    Derived in chapter 2 (metrics), eqs. (metrics-bilinear) and (metrics-expansion).
+    Derived in chapter 3 (metrics), eqs. (metrics-bilinear) and (metrics-expansion).
     The expansion of the distance rounds at the size of x'Mx;
     `lml.neighbors.k_nearest` guards against that.
     Paper: section III-A, eqs. 1 and 2.
@@ -694,7 +694,7 @@ class MetricLearnerMixin(TransformerMixin):
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
+        Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
         check_is_fitted(self, "metric_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -715,7 +715,7 @@ class MetricLearnerMixin(TransformerMixin):
 
         Notes
         -----
-        Derived in chapter 2 (metrics), eqs. (metrics-similarity) and (metrics-distance).
+        Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
         left, right = _split_pairs(pairs)

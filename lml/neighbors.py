@@ -46,7 +46,7 @@ def _error_scale(metric):
 def _distance_scores(metric, X, references, k):
     """Minus the squared distances; the k largest of each row are free of cancellation.
 
-    Derived in chapter 3 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
+    Derived in chapter 4 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
     """
     centred = _centred(X, references)
     scores = pairwise_scores(metric, *centred, "distance")
@@ -137,7 +137,7 @@ def k_nearest(metric, X, references, metric_type, n_neighbors):
 
     Notes
     -----
-    Derived in chapter 3 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
+    Derived in chapter 4 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
     (neighbors-candidates). Rows that are equal have equal scores. Sparse rows are never made dense;
     memory beyond the arguments is bounded, whatever n is. Paper: section V.
 
@@ -179,7 +179,7 @@ def majority_vote(labels):
 
     Notes
     -----
-    Derived in chapter 3 (neighbors), eq. (neighbors-vote). Paper: section V.
+    Derived in chapter 4 (neighbors), eq. (neighbors-vote). Paper: section V.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 3 (neighbors), eqs. (neighbors-score) and (neighbors-vote). Paper: section V.
+    Derived in chapter 4 (neighbors), eqs. (neighbors-score) and (neighbors-vote). Paper: section V.
 
     Examples
     --------

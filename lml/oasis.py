@@ -41,7 +41,7 @@ def passive_aggressive_step(W, anchor, positive, negative, aggressiveness):
 
     Notes
     -----
-    Derived in chapter 5 (oasis), eq. (oasis-update). Paper: section V, table I (model OASIS).
+    Derived in chapter 6 (oasis), eq. (oasis-update). Paper: section V, table I (model OASIS).
 
     Examples
     --------
@@ -119,7 +119,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 5 (oasis), eqs. (oasis-update), (oasis-kernel) and (oasis-coefficients).
+    Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-kernel) and (oasis-coefficients).
     Paper: section V-A (stOASIS).
 
     Examples

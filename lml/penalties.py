@@ -46,7 +46,7 @@ class OffDiagonalL1:
 
     Notes
     -----
-    Derived in chapter 9 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
+    Derived in chapter 10 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
     sections III-C and IV-B, eqs. 5 and 13.
 
     Examples
@@ -93,7 +93,7 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 9 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
+        Derived in chapter 10 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
@@ -118,7 +118,7 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 9 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in
+        Derived in chapter 10 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in
         the paper.
         """
         W, G = _square(W), _square(gradient, "gradient")
@@ -147,7 +147,7 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 9 (penalties), eq. (penalties-strength-max). Not in the paper.
+        Derived in chapter 10 (penalties), eq. (penalties-strength-max). Not in the paper.
         """
         residual = _square(B)
         if gram is not None:
@@ -175,7 +175,7 @@ def nearest_psd(W):
 
     Notes
     -----
-    Derived in chapter 9 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
+    Derived in chapter 10 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
     the result: apply it where a distance is read out, not to the stored code. Not in the paper,
     whose section III-A requires it.
 

@@ -38,7 +38,7 @@ def triplet_differences(projections, triplets):
 
     Notes
     -----
-    Derived in chapter 7 (scml), eq. (scml-difference).
+    Derived in chapter 8 (scml), eq. (scml-difference).
     Paper: Table I, row SCML.
 
     Examples
@@ -91,7 +91,7 @@ def scml_objective(weights, projections, triplets, beta=0.0):
 
     Notes
     -----
-    Derived in chapter 7 (scml), eq. (scml-objective).
+    Derived in chapter 8 (scml), eq. (scml-objective).
     Paper: Table I, row SCML, with the sign corrected.
 
     Examples
@@ -159,7 +159,7 @@ def dual_averaging(projections, triplets, beta, gamma=None, n_steps=100_000, ran
 
     Notes
     -----
-    Derived in chapter 7 (scml), eqs. (scml-dual-averaging), (scml-step) and (scml-gamma).
+    Derived in chapter 8 (scml), eqs. (scml-dual-averaging), (scml-step) and (scml-gamma).
     Paper: section V-A (stSCML).
 
     Examples
@@ -222,7 +222,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 7 (scml), eqs. (scml-metric), (scml-objective), (scml-step) and (scml-size).
+    Derived in chapter 8 (scml), eqs. (scml-metric), (scml-objective), (scml-step) and (scml-size).
     Paper: section V-A (stSCML) and Table I, row SCML.
 
     Examples

@@ -55,7 +55,7 @@ def target_metric(metric, gradient, learning_rate):
 
     Notes
     -----
-    Derived in chapter 8 (surrogate), eqs. (surrogate-square) and (surrogate-target).
+    Derived in chapter 9 (surrogate), eqs. (surrogate-square) and (surrogate-target).
     Paper: section IV, eq. 10.
 
     Examples
@@ -91,7 +91,7 @@ def linearized_objective(candidate, metric, loss, gradient, learning_rate):
 
     Notes
     -----
-    Derived in chapter 8 (surrogate), eq. (surrogate-linear).
+    Derived in chapter 9 (surrogate), eq. (surrogate-linear).
     Paper: section IV, eq. 8, without the penalties.
 
     Examples
@@ -119,7 +119,7 @@ def surrogate_objective(candidate, target):
 
     Notes
     -----
-    Derived in chapter 8 (surrogate), eqs. (surrogate-completed) and (surrogate-half).
+    Derived in chapter 9 (surrogate), eqs. (surrogate-completed) and (surrogate-half).
     Paper: section IV-B, f in eq. 11. Divided by eta and increased by `dropped_constant` it is
     `linearized_objective`.
 
@@ -152,7 +152,7 @@ def dropped_constant(loss, gradient, learning_rate):
 
     Notes
     -----
-    Derived in chapter 8 (surrogate), eq. (surrogate-constant).
+    Derived in chapter 9 (surrogate), eq. (surrogate-constant).
     Paper: suppressed between eqs. 8 and 9.
 
     Examples
@@ -180,7 +180,7 @@ def surrogate_penalty(penalty, learning_rate):
 
     Notes
     -----
-    Derived in chapter 8 (surrogate), eqs. (surrogate-scaled) and (surrogate-half).
+    Derived in chapter 9 (surrogate), eqs. (surrogate-scaled) and (surrogate-half).
     Paper: section IV, eqs. 9 to 11, which keep the old letters. A target that a base learner
     made has no learning rate: use the penalty as it is, in the units of the target.
 

@@ -80,7 +80,7 @@ def similar_pairs(y, self_pairs=False):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eq. (triplets-pairs).
+    Derived in chapter 5 (triplets), eq. (triplets-pairs).
     Paper: section III-A.
 
     Examples
@@ -110,7 +110,7 @@ def dissimilar_pairs(y):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eq. (triplets-pairs).
+    Derived in chapter 5 (triplets), eq. (triplets-pairs).
     Paper: section III-A.
 
     Examples
@@ -152,7 +152,7 @@ def all_triplets(y, self_pairs=False):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eqs. (triplets-set) and (triplets-count).
+    Derived in chapter 5 (triplets), eqs. (triplets-set) and (triplets-count).
     Paper: section III-A.
 
     Examples
@@ -203,7 +203,7 @@ def sample_triplets(y, n_triplets, random_state=None, self_pairs=True):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eq. (triplets-uniform).
+    Derived in chapter 5 (triplets), eq. (triplets-uniform).
     Paper: section V-A (stOASIS).
 
     Examples
@@ -311,7 +311,7 @@ def nearest_triplets(X, y, n_targets=3, n_impostors=10):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eqs. (triplets-nearest) and (triplets-candidates).
+    Derived in chapter 5 (triplets), eqs. (triplets-nearest) and (triplets-candidates).
     Paper: section V-A (stSCML).
 
     Examples
@@ -411,7 +411,7 @@ def triplet_margins(metric, X, triplets, metric_type):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eqs. (triplets-margin), (triplets-paired) and (triplets-gram).
+    Derived in chapter 5 (triplets), eqs. (triplets-margin), (triplets-paired) and (triplets-gram).
     Paper: Table I.
     Up to n_samples triplets the rows are gathered; beyond, inner products are looked up.
 
@@ -449,7 +449,7 @@ def triplet_hinge(metric, X, triplets, metric_type, margin=1.0):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eq. (triplets-loss).
+    Derived in chapter 5 (triplets), eq. (triplets-loss).
     Paper: Table I, whose distance row has the wrong sign.
 
     Examples
@@ -478,7 +478,7 @@ def triplet_loss(metric, X, triplets, metric_type, margin=1.0):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eq. (triplets-loss).
+    Derived in chapter 5 (triplets), eq. (triplets-loss).
     Paper: section III-B, eq. 3.
 
     Examples
@@ -510,7 +510,7 @@ def triplet_counts(triplets, n_samples, metric_type):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eqs. (triplets-k-similarity) and (triplets-k-distance).
+    Derived in chapter 5 (triplets), eqs. (triplets-k-similarity) and (triplets-k-distance).
     Paper: Table I, last column.
 
     Examples
@@ -547,7 +547,7 @@ def triplet_gradient(metric, X, triplets, metric_type, margin=1.0):
 
     Notes
     -----
-    Derived in chapter 4 (triplets), eqs. (triplets-gradient) and (triplets-kink).
+    Derived in chapter 5 (triplets), eqs. (triplets-gradient) and (triplets-kink).
     Paper: section IV, eq. 8 (G_t) and Table I. At a kink this is the subgradient that leaves
     out triplets whose margin is met exactly.
 

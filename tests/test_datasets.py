@@ -701,6 +701,18 @@ def test_speakers_with_missing_rows():
     np.testing.assert_array_equal(datasets._isolet_speakers(y[keep]), known[keep])
 
 
+def test_isolet_groups():
+    twice, once = np.repeat(np.arange(1, 27), 2), np.arange(1, 27)
+    y = np.concatenate([twice] * 60 + [once] * 120 + [twice] * 30)
+    table = np.column_stack([np.zeros(len(y)), y])
+    table = np.delete(table, [4690, 5200, 6300], axis=0)  # UCI's counts of rows: 6238 + 1559
+    arrays = datasets._isolet_arrays(table[:6238], table[6238:])["isolet.npz"]
+    assert np.bincount(arrays["group"])[1:].tolist() == [1560, 1560, 1560, 1558, 1559]
+    for group in range(1, 6):
+        found = np.unique(arrays["speaker"][arrays["group_by_speaker"] == group])
+        np.testing.assert_array_equal(found, 30 * (group - 1) + np.arange(1, 31))
+
+
 def test_words_mat_dense_and_sparse(tmp_path):
     split = np.tile(np.repeat([0, 1, 2], [4, 2, 3]), 4).astype(np.int8)
     arrays = {
