@@ -80,8 +80,6 @@ def _prepared(metric, X, references, metric_type):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
     references = _check_rows(references, metric.n_features, "references")
     X = references if X is None else _check_rows(X, metric.n_features)
-    if metric_type == "distance":
-        metric = metric.symmetrized()
     if not sparse.issparse(metric.factor) and metric.factor.shape[0] > metric.n_features:
         metric = metric.condensed()
     return metric, X, references
