@@ -10,6 +10,7 @@ import hashlib
 import os
 import tarfile
 import tempfile
+import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pooch
 from scipy import sparse
 from scipy.io import loadmat
 from sklearn.datasets import get_data_home, load_digits
@@ -575,9 +575,12 @@ def _store(path, arrays):
         raise
 
 
-def _retrieve(addresses, folder):
+def _retrieve(addresses, folder, progressbar=True):
     """Download the addresses into a folder; the paths."""
-    transfer = pooch.HTTPDownloader(progressbar=True, timeout=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
+        import pooch
+    transfer = pooch.HTTPDownloader(progressbar=progressbar, timeout=60)
     names = [f"{k}-{address.rpartition('/')[2]}" for k, address in enumerate(addresses)]
     paths = [Path(folder) / name for name in names]
     for address, path in zip(addresses, paths, strict=True):

@@ -91,6 +91,11 @@ def label_exported_cells(app, doctree, docname) -> None:
         shown.parent.insert(shown.parent.index(shown), label)
 
 
+def skip_routing(app, what, name, obj, skip, options) -> bool | None:
+    """Leave out the methods that scikit-learn adds for metadata routing."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
 def keep_mathematics(app, what, name, obj, options, lines) -> None:
     """Escape what reStructuredText would take for markup: ||x||, M*, a trailing underscore."""
     example = False
@@ -125,6 +130,7 @@ def setup(app):
     app.connect("source-read", list_modules)
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
+    app.connect("autodoc-skip-member", skip_routing)
     app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
