@@ -285,8 +285,8 @@ class LifelongMetricLearner(BaseEstimator):
         metric = self.task_metric(task)
         triplets = self._triplets(X, y, self.metric_type_, seed)
         loss, G = triplet_gradient(metric, X, triplets, self.metric_type_)
-        size = G.norm() ** 2
-        return metric if size == 0.0 else metric - (loss / size) * G
+        size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
+        return metric if size <= 0.0 else metric - (loss / size) * G
 
     def _base_learner(self, task, seed):
         """An unfitted base learner of this visit, seeded and perhaps warm-started."""
@@ -580,7 +580,7 @@ def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0
     Paper: section IV, eq. 10, as a function of L_0.
     """
     tiny = np.finfo(float).tiny
-    sizes = {u: max(metrics[u].norm() ** 2, tiny) for u in codes}
+    sizes = {u: max(metrics[u].inner(metrics[u]), tiny) for u in codes}
 
     def objective(L):
         return _residual_objective(L, codes, metrics, sizes, dictionary_penalty)
@@ -592,11 +592,11 @@ def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0
 
 def _diagnostics(target, L, code):
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
-    norm, d = float(target.norm()), len(code)
-    inside = float(np.linalg.norm(target.project(L))) / norm if norm > 0 else 1.0
+    norm, d = np.sqrt(max(target.inner(target), 0.0)), len(code)
+    inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     return {
-        "target_norm": norm,
+        "target_norm": float(norm),
         "captured": min(inside, 1.0) ** 2,
         "off_diagonal": float(off / max(d * (d - 1), 1)),
     }
