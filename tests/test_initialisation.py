@@ -56,30 +56,34 @@ def test_orthonormal_rows_reject(bad):
 
 @pytest.mark.parametrize(("n", "D"), [(40, 12), (9, 12), (12, 12)])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_array])
-def test_completion_is_pca_of_the_residual(n, D, kind):
+@pytest.mark.parametrize("center", [False, True])
+def test_completion_is_pca_of_the_residual(n, D, kind, center):
     X, _ = rows_of(n, D, 3)
     X += 5.0
     X[np.abs(X) < 3] = 0
     start = np.random.default_rng(1).standard_normal((2, D))
-    L = complete_dictionary(start, kind(X), 6)
+    L = complete_dictionary(start, kind(X), 6, center=center)
     assert_orthonormal(L, (6, D))
     np.testing.assert_allclose(L[:2], orthonormal_rows(start), atol=1e-12)
-    residual = (X - X.mean(axis=0)) @ (np.eye(D) - projector(start))
+    residual = (X - center * X.mean(axis=0)) @ (np.eye(D) - projector(start))
     components = np.linalg.svd(residual)[2][:4]
     np.testing.assert_allclose(np.abs(np.sum(L[2:] * components, axis=1)), 1.0, atol=1e-8)
 
 
 def test_completion_beyond_the_rank_of_the_data():
     X, _ = rows_of(5, 20, 2)
-    L = complete_dictionary(np.zeros((0, 20)), X, 15, random_state=0)
-    assert_orthonormal(L, (15, 20))
-    Xc = X - X.mean(axis=0)
-    np.testing.assert_allclose(L[:4].T @ L[:4], projector(Xc), atol=1e-9)
-    np.testing.assert_allclose(Xc @ L[4:].T, 0, atol=1e-9)  # random rows are orthogonal to the data
-    np.testing.assert_array_equal(L, complete_dictionary(np.zeros((0, 20)), X, 15, random_state=0))
-    other = complete_dictionary(np.zeros((0, 20)), X, 15, random_state=1)
-    np.testing.assert_allclose(other[:4], L[:4], atol=1e-12)
-    assert np.abs(other[4:] - L[4:]).max() > 0.01
+    nothing = np.zeros((0, 20))
+    for center, rank in ((False, 5), (True, 4)):
+        L = complete_dictionary(nothing, X, 15, random_state=0, center=center)
+        assert_orthonormal(L, (15, 20))
+        data = X - center * X.mean(axis=0)
+        np.testing.assert_allclose(L[:rank].T @ L[:rank], projector(data), atol=1e-9)
+        np.testing.assert_allclose(data @ L[rank:].T, 0, atol=1e-9)  # random: outside the data
+        again = complete_dictionary(nothing, X, 15, random_state=0, center=center)
+        np.testing.assert_array_equal(L, again)
+        other = complete_dictionary(nothing, X, 15, random_state=1, center=center)
+        np.testing.assert_allclose(other[:rank], L[:rank], atol=1e-12)
+        assert np.abs(other[rank:] - L[rank:]).max() > 0.01
 
 
 def test_completion_of_constant_or_single_rows():
@@ -121,9 +125,9 @@ def test_initial_dictionary_begins_with_fisher_and_reports():
     X, y = rows_of(90, 30, 4)
     L, report = initial_dictionary(X, y, 16, random_state=0, return_report=True)
     assert_orthonormal(L, (16, 30))
-    assert report == (8, 8, 8, 8, 0)
-    F = local_fisher_basis(X, y, 8, random_state=0)
-    np.testing.assert_allclose(L[:8].T @ L[:8], projector(F), atol=1e-10)
+    assert report == (4, 4, 4, 12, 0)
+    F = local_fisher_basis(X, y, 4, random_state=0)
+    np.testing.assert_allclose(L[:4].T @ L[:4], projector(F), atol=1e-10)
     paper, report = initial_dictionary(X, y, 16, random_state=0, n_basis=16, return_report=True)
     np.testing.assert_allclose(
         paper.T @ paper, projector(local_fisher_basis(X, y, 16, random_state=0)), atol=1e-8
@@ -137,6 +141,8 @@ def test_more_components_than_features_or_rank():
     assert_orthonormal(L, (50, 50))
     assert report.n_fisher + report.n_residual == 5
     assert report.n_random == 45
+    _, report = initial_dictionary(X, y, 200, random_state=0, center=False, return_report=True)
+    assert report.n_fisher + report.n_residual == 6
     assert_orthonormal(initial_dictionary(X, y, 1, random_state=0), (1, 50))
     assert_orthonormal(initial_dictionary(X[:, :1], y, 4, random_state=0), (1, 1))
 
