@@ -75,9 +75,8 @@ def orthonormal_rows(L, tol=None):
 _ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
 
 
-def _residual_scatter(L, X):
-    """R'R for the residual R of the centred rows, and its total before the projection."""
-    mean = np.asarray(X.mean(axis=0)).ravel()
+def _residual_scatter(L, X, mean):
+    """R'R for the residual R of the rows less their mean, and its trace before projecting."""
     if sparse.issparse(X):
         scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
     else:
@@ -86,34 +85,36 @@ def _residual_scatter(L, X):
     return left - L.T @ (L @ left), np.trace(scatter)
 
 
-def _residual_gram(L, X):
-    """RR' and its total before the projection."""
-    X = X if sparse.issparse(X) else X - X.mean(axis=0)
+def _residual_gram(L, X, mean):
+    """RR' and its trace before projecting."""
+    X = X if sparse.issparse(X) else X - mean
     gram = safe_sparse_dot(X, X.T, dense_output=True)
-    gram = gram - gram.mean(axis=0)
-    gram -= gram.mean(axis=1, keepdims=True)
     inside = safe_sparse_dot(X, L.T, dense_output=True)
-    inside = inside - inside.mean(axis=0)
+    if sparse.issparse(X) and mean.any():
+        inside = inside - inside.mean(axis=0)
+        gram = gram - gram.mean(axis=0)
+        gram -= gram.mean(axis=1, keepdims=True)
     return gram - inside @ inside.T, np.trace(gram)
 
 
-def _residual_directions(L, X, n_directions, rng):
+def _residual_directions(L, X, n_directions, center, rng):
     """Leading principal directions of the rows of X outside the span of L, unit rows."""
     n, D = X.shape
     if min(n, D) > _ROWS:
         X = X[np.sort(rng.permutation(n)[:_ROWS])]
+    mean = np.asarray(X.mean(axis=0)).ravel() if center else np.zeros(D)
     primal = n >= D and D <= _ROWS
-    square, total = (_residual_scatter if primal else _residual_gram)(L, X)
+    square, total = (_residual_scatter if primal else _residual_gram)(L, X, mean)
     values, vectors = linalg.eigh(square)
     order = np.argsort(-values)[:n_directions]
     vectors = vectors[:, order[values[order] > 1e-12 * total]]
     if not primal:
-        vectors = vectors - vectors.mean(axis=0)  # X' J u, the centred rows' combination
-        vectors = safe_sparse_dot(X.T, vectors, dense_output=True)
+        weights = vectors - vectors.mean(axis=0) if center else vectors
+        vectors = safe_sparse_dot(X.T, weights, dense_output=True)
     return _fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
-def complete_dictionary(L, X, n_components, random_state=None):
+def complete_dictionary(L, X, n_components, random_state=None, center=True):
     """Extend a dictionary to n_components orthonormal rows.
 
     Parameters
@@ -127,12 +128,15 @@ def complete_dictionary(L, X, n_components, random_state=None):
         Rows of the result, at least 1; at most n_features are returned.
     random_state : int, RandomState instance or None, default=None
         Draws the directions that are left when the residual is exhausted.
+    center : bool, default=True
+        Whether the mean of the rows is subtracted first; False for a similarity of rows
+        that are not centred.
 
     Returns
     -------
     dictionary : ndarray of shape (min(n_components, n_features), n_features)
         Orthonormal rows: those of `orthonormal_rows(L)` first, then principal directions
-        of the residual by decreasing variance, then random directions.
+        of the residual by decreasing size, then random directions.
 
     Raises
     ------
@@ -146,14 +150,14 @@ def complete_dictionary(L, X, n_components, random_state=None):
 
     Examples
     --------
-    >>> X = [[0.0, 0.0, 1.0], [0.0, 4.0, 1.0], [1.0, 0.0, 1.0]]
+    >>> X = [[0.0, 0.0, 0.0], [0.0, 4.0, 0.0], [1.0, 0.0, 0.0]]
     >>> abs(complete_dictionary([[1.0, 0.0, 0.0]], X, 2)).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
-    return _complete(L, X, n_components, random_state)[0]
+    return _complete(L, X, n_components, random_state, center)[0]
 
 
-def _complete(L, X, n_components, random_state):
+def _complete(L, X, n_components, random_state, center):
     """The completed dictionary and how many rows came from L, the residual and chance."""
     X, L = _check_rows(X).astype(float), orthonormal_rows(L)
     if L.shape[1] != X.shape[1]:
@@ -162,8 +166,8 @@ def _complete(L, X, n_components, random_state):
         )
     d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
     sizes = [min(len(L), d)]
-    if len(L) < d and X.shape[0] > 1:
-        L = orthonormal_rows(np.vstack([L, _residual_directions(L, X, d - len(L), rng)]))
+    if len(L) < d:
+        L = orthonormal_rows(np.vstack([L, _residual_directions(L, X, d - len(L), center, rng)]))
     sizes.append(min(len(L), d) - sizes[0])
     while len(L) < d:  # once, unless a draw is dependent
         L = orthonormal_rows(np.vstack([L, rng.standard_normal((d - len(L), L.shape[1]))]))
@@ -192,7 +196,14 @@ class DictionaryReport(NamedTuple):
 
 
 def initial_dictionary(
-    X, y, n_components, scales=None, random_state=None, n_basis=None, return_report=False
+    X,
+    y,
+    n_components,
+    scales=None,
+    random_state=None,
+    n_basis=None,
+    center=True,
+    return_report=False,
 ):
     """Orthonormal dictionary from the rows of the first task.
 
@@ -209,8 +220,11 @@ def initial_dictionary(
     random_state : int, RandomState instance or None, default=None
         Seed of k-means and of the random directions.
     n_basis : int or None, default=None
-        Local Fisher directions to begin with, at least 1. None: half of the rows, rounded
-        up. n_components: Fisher directions only, as far as their rank goes.
+        Local Fisher directions to begin with, at least 1. None: a quarter of the rows,
+        rounded up. n_components: Fisher directions only, as far as their rank goes.
+    center : bool, default=True
+        Whether the mean of the rows is subtracted before the completion; False for a
+        similarity of rows that are not centred.
     return_report : bool, default=False
         Whether to return the report as well.
 
@@ -244,8 +258,8 @@ def initial_dictionary(
     """
     X = _check_rows(X).astype(float)
     d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
-    n_basis = -(-d // 2) if n_basis is None else _count(n_basis, "n_basis")
+    n_basis = -(-d // 4) if n_basis is None else _count(n_basis, "n_basis")
     basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
-    dictionary, sizes = _complete(basis, X, d, rng)
+    dictionary, sizes = _complete(basis, X, d, rng, center)
     report = DictionaryReport(len(basis), basis_rank(basis), *sizes)
     return (dictionary, report) if return_report else dictionary
