@@ -134,9 +134,7 @@ def _directions(X, codes, n_directions, regularization):
     ridge = _ridge(within, gamma, D, regularization)
     V = _leading(within, gamma, ridge, n_directions)
     if back is not None:
-        a = back @ V.T  # (n, q)
-        V = safe_sparse_dot(X.T, a, dense_output=True).T
-        V -= np.outer(a.sum(axis=0), np.asarray(X.mean(axis=0)).ravel())
+        V = safe_sparse_dot(X.T, back @ V.T, dense_output=True).T  # back sums to zero
     return _fix_signs(V)
 
 

@@ -109,8 +109,7 @@ def _residual_directions(L, X, n_directions, center, rng):
     order = np.argsort(-values)[:n_directions]
     vectors = vectors[:, order[values[order] > 1e-12 * total]]
     if not primal:
-        weights = vectors - vectors.mean(axis=0) if center else vectors
-        vectors = safe_sparse_dot(X.T, weights, dense_output=True)
+        vectors = safe_sparse_dot(X.T, vectors, dense_output=True)  # sums to zero if centred
     return _fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
