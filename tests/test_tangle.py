@@ -139,6 +139,11 @@ def test_a_cell_that_cannot_be_exported_is_refused_with_its_place(book, cells, m
         book(*map(export, cells))
 
 
+def test_what_python_m_runs_is_exported(book):
+    text = 'if __name__ == "__main__" and "__file__" in globals():\n    print(1)'
+    assert text in book(*map(export, ["A = 1", text]))["first.py"]
+
+
 @pytest.mark.parametrize(
     "source",
     ["#|export\nA = 1", "# | export\nA = 1", "#| Export\nA = 1", "#| exports\nA = 1",

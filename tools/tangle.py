@@ -118,6 +118,11 @@ def _names(node: ast.stmt) -> list[str]:
     return [t.id for t in flat if isinstance(t, ast.Name)]
 
 
+def _is_program(node: ast.stmt) -> bool:
+    """Whether a node is ``if __name__ == "__main__" ...:``, what ``python -m`` runs."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ == ")
+
+
 def _continues(node: ast.stmt) -> bool:
     """Whether a node is ``class X(X)``, the continuation of a class told earlier."""
     return isinstance(node, ast.ClassDef) and node.name in map(ast.unparse, node.bases)
@@ -224,6 +229,9 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
                 imports.append(text)
                 continue
             names = _names(node)
+            if _is_program(node):
+                blocks.append(text)
+                continue
             if not names:
                 raise TangleError(
                     f"{where}: {text.strip().splitlines()[-1]!r}: only imports, constants,"
