@@ -43,11 +43,6 @@ __all__ = [
     "split_errors",
 ]
 
-PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
-
-
-N_COMPONENTS = (40, 80, 120, 160, 200, 256)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -131,6 +126,12 @@ def _choose(make, grid, tasks, n_neighbors):
     errors = [_validation_error(make(**p), tasks, n_neighbors) for p in grid]
     best = int(np.argmin(errors))
     return grid[best], errors[best]
+
+
+PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
+
+
+N_COMPONENTS = (40, 80, 120, 160, 200, 256)
 
 
 BASE_GRIDS = {
@@ -294,7 +295,7 @@ def mean_and_error(values):
 
     Notes
     -----
-    Derived in chapter 15 (experiments), eq. (experiments-mean).
+    Derived in chapter 16 (experiments), eq. (experiments-mean).
 
     Examples
     --------

@@ -41,6 +41,9 @@ def faults(notebook: nbformat.NotebookNode, name: str, cited: set[str]) -> list[
     if not notebook.cells or not notebook.cells[0].source.startswith("# "):
         found.append("the first cell must begin with a level-1 heading")
     found += [fault for i, cell in code for fault in cell_faults(i, cell)]
+    exported = [(i, c) for i, c in code if c.source.startswith(EXPORT)]
+    if exported and "remove-output" not in exported[0][1].metadata.get("tags", []):
+        found.append(f"cell {exported[0][0]}: tag the module's docstring remove-output")
     counts = [cell.execution_count for _, cell in code]
     if counts != list(range(1, len(code) + 1)):
         found.append("the cells were not executed once, top to bottom: run `make execute`")
