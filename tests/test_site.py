@@ -45,6 +45,7 @@ def test_derivations_become_links(said, linked):
         ("``a | b`` or a|b", "``a | b`` or a\\|b"),
         ("metric_ : FactoredMetric", "metric_ : FactoredMetric"),
         (">>> a | b\n6 | 7\n\na | b", ">>> a | b\n6 | 7\n\na \\| b"),
+        ("    L. It is moved.", "    \\L. It is moved."),
         ("*args and **kwargs", "*args and **kwargs"),
     ],
 )

@@ -25,6 +25,7 @@ API = "book/api"
 CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\((\w+)\),")
 EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
 MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
+ENUMERATION = re.compile(r"^( *)(?=[A-Za-z]\.(?: |$))")
 PARAMETER = re.compile(r"\s*[*\w, ]+ : ")
 SECTION = """
 ## `lml.{name}`
@@ -97,12 +98,13 @@ def skip_routing(app, what, name, obj, skip, options) -> bool | None:
 
 
 def keep_mathematics(app, what, name, obj, options, lines) -> None:
-    """Escape what reStructuredText would take for markup: ||x||, M*, a trailing underscore."""
+    """Escape what reStructuredText would take for markup: ||x||, M*, a_, a leading `L. `."""
     example = False
     for index, line in enumerate(lines):
         example = line.lstrip().startswith(">>>") or (example and line.strip() != "")
         if not example and not PARAMETER.match(line):
-            lines[index] = MARKUP.sub(lambda m: m["quoted"] or "\\" + m["sign"], line)
+            line = MARKUP.sub(lambda m: m["quoted"] or "\\" + m["sign"], line)
+            lines[index] = ENUMERATION.sub(r"\1\\", line)
 
 
 def link_derivations(app, what, name, obj, options, lines) -> None:
