@@ -395,34 +395,16 @@ class _Collection:
 
 
 _ESL = "https://hastie.su.domains/ElemStatLearn/datasets/"
-
-
 _STANFORD = "https://web.stanford.edu/~hastie/ElemStatLearn/datasets/"
-
-
 _UCI = "https://archive.ics.uci.edu/"
-
-
 _UNZIPPED = f"{_UCI}ml/machine-learning-databases/isolet/"
-
-
 _GITHUB = "https://raw.githubusercontent.com/"
-
-
 _PYDML = f"{_GITHUB}jlsuarezdiaz/pyDML/0e066d9f9ba017d517dd712f9d0a95b766973764/data/"
-
-
 _ROBINTUX = (
     f"{_GITHUB}robintux/Datasets4StackOverFlowQuestions/15e8ef9d1036580b5e5c922460486c27dacf6382/"
 )
-
-
 _CS570 = f"{_GITHUB}phase/cs570/9d992c4c1abf812d7223f56047a25d0c53cc7299/data/"
-
-
 _SCML = f"{_GITHUB}bellet/SCML/4bcf9fd9a73f982c81cc2db23f9bc9a53330d1ac/dataset/"
-
-
 _REVIEWS = (
     f"{_GITHUB}RyosukeOzaki/Logistic-Regression/9ec5348a0cd608863ef3bf9ee5d1c4c57baf81c8/"
     "processed_acl/"
@@ -488,8 +470,6 @@ _WORDS200 = _Collection(
 
 
 _JHU = "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/processed_acl.tar.gz"
-
-
 _RAW = _Collection(
     digests={
         "sentiment_books.npz": "2e9550b032dd3151cbfe9363345b4e223e0a6b97cb2ea99d1aaa26bb3a884af3",
@@ -511,8 +491,6 @@ _RAW = _Collection(
         (_parse_reviews, (_JHU,)),
     ),
 )
-
-
 _COLLECTIONS = {
     "usps": _USPS,
     "isolet": _ISOLET,

@@ -128,12 +128,11 @@ def _choose(make, grid, tasks, n_neighbors):
     return grid[best], errors[best]
 
 
+#: The values that the paper tunes every hyperparameter over.
 PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
-
-
+#: Sizes of the dictionary that are tried.
 N_COMPONENTS = (40, 80, 120, 160, 200, 256)
-
-
+#: Settings that are tried for each base learner.
 BASE_GRIDS = {
     "oasis": [{"aggressiveness": c} for c in PAPER_GRID],
     "scml": [{"beta": b} for b in (1e-5, 1e-4, *sorted(PAPER_GRID))],  # the authors' two first
@@ -174,6 +173,7 @@ def _tune_lifelong(name, tasks, seed, n_neighbors):
     return base | chosen, error, make(final, **chosen)
 
 
+#: System name to its tuner: (tasks, seed, k) to (chosen, validation error, refitted learner).
 SYSTEMS = {
     "euclidean": lambda tasks, seed, k: (
         {},
@@ -185,8 +185,7 @@ SYSTEMS = {
     "lifelong-oasis": lambda tasks, seed, k: _tune_lifelong("oasis", tasks, seed, k),
     "lifelong-scml": lambda tasks, seed, k: _tune_lifelong("scml", tasks, seed, k),
 }
-
-
+#: Data set name to its loader and protocol.
 DATASETS = {"usps": (load_usps_tasks, {"n_neighbors": 1, "refit": True})}
 
 

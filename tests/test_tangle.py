@@ -197,6 +197,11 @@ def test_comments_and_nested_decorators_are_kept(book):
     ast.parse(text)
 
 
+def test_constants_of_one_cell_stand_together(book):
+    text = book(export("#: One.\nA = 1\n#: Two.\nB = 2"), export("C = 3"))["first.py"]
+    assert "#: One.\nA = 1\n#: Two.\nB = 2\n" in text
+
+
 def derived(sentence, indent=4):
     return export(f'def f():\n    """Do it.\n\n    Notes\n    -----\n    {sentence}\n    """')
 

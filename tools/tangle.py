@@ -223,7 +223,7 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
         defined[name] = index
 
     for index, source in chapter.cells[1:]:
-        where = chapter.where(index)
+        where, before = chapter.where(index), None
         for node, text in _split(source, where):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 imports.append(text)
@@ -250,7 +250,11 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
                 define(name, index)
             if isinstance(node, ast.ClassDef):
                 where_class[node.name] = len(blocks)
-            blocks.append(text)
+            if isinstance(node, ast.Assign) and isinstance(before, ast.Assign):
+                blocks[-1] += "\n" + text  # constants of one cell stand together
+            else:
+                blocks.append(text)
+            before = node
     defined = {name: index for name, index in defined.items() if "." not in name}
     public = sorted(name for name in defined if not name.startswith("_"))
     exports = "__all__ = [" + ", ".join(f'"{name}"' for name in public) + "]"

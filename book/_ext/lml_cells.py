@@ -71,7 +71,7 @@ def check_api(app, env) -> None:
     for module in exporting_chapters(Path(app.srcdir)):
         for name in importlib.import_module(f"lml.{module}").__all__:
             if f"lml.{module}.{name}" not in shown:
-                message = f"lml.{module}.{name} has no docstring: it is not on the API page"
+                message = f"lml.{module}.{name} is not on the API page: it has no docstring"
                 logging.getLogger(__name__).warning(message, location=API)
 
 
