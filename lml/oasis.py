@@ -2,7 +2,7 @@
 """OASIS: an online similarity x'Wz learnt from triplets by passive-aggressive steps.
 
 Two exact forms of one loop: the dense form keeps W, the kernel form keeps the scores of the
-training rows and costs O(n) an update whatever the number of features.
+training rows and costs O(n^2) an update whatever the number of features.
 """
 
 from numbers import Integral, Real
@@ -47,7 +47,7 @@ def passive_aggressive_step(W, anchor, positive, negative, aggressiveness):
     --------
     >>> import numpy as np
     >>> W, step = passive_aggressive_step(np.zeros((2, 2)), *np.eye(2)[[0, 0, 1]], 10.0)
-    >>> W.tolist(), step
+    >>> W.tolist(), float(step)
     ([[0.5, -0.5], [0.0, 0.0]], 0.5)
     """
     q = positive - negative
