@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
 
 from lml import experiments
 from lml.datasets import load_digits_tasks
@@ -69,6 +70,15 @@ def test_tuning_never_sees_test_rows(small):
     for system in ("oasis", "lifelong-oasis"):
         honest = experiments.SYSTEMS[system](tasks, 0, 1)[:2]
         assert experiments.SYSTEMS[system](leak, 0, 1)[:2] == honest
+
+
+def test_the_validation_error_is_scikit_learns():
+    tasks = load_digits_tasks(random_state=0)
+    found = experiments._validation_error(experiments._single_task(None), tasks, 1)
+    models = [KNeighborsClassifier(1).fit(t.X_train, t.y_train) for t in tasks]
+    scores = [m.score(t.X_validation, t.y_validation) for m, t in zip(models, tasks, strict=True)]
+    assert found == pytest.approx(1 - np.mean(scores))
+    assert found < 0.5
 
 
 def test_the_same_split_gives_the_same_row(small):
