@@ -2,7 +2,7 @@
 """OASIS: an online similarity x'Wz learnt from triplets by passive-aggressive steps.
 
 Two exact forms of one loop: the dense form keeps W, the kernel form keeps the scores of the
-training rows and costs O(n^2) an update whatever the number of features.
+training rows and costs O(n) a step whatever the number of features.
 """
 
 from numbers import Integral, Real
@@ -76,20 +76,21 @@ def _dense_form(X, triplets, aggressiveness, W):
 
 
 def _kernel_form(X, triplets, aggressiveness, start):
-    """The same steps through scores (n, n); returns coefficients, hinges, updates."""
+    """The same steps through scores of rows; returns coefficients, hinges, updates."""
     gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
-    scores = np.ascontiguousarray(start.bilinear(X, X))
-    coefficients, losses, updates = np.zeros_like(gram), np.zeros(len(triplets)), 0
+    scores, norms = start.bilinear(X, X), gram.diagonal()
+    K, PT = np.zeros_like(gram), np.zeros_like(gram)  # coefficients and (K gram)'
+    losses, updates = np.zeros(len(triplets)), 0
     for t, (i, j, k) in enumerate(triplets):
-        losses[t] = loss = max(0.0, 1.0 - (scores[i, j] - scores[i, k]))
-        size = gram[i, i] * (gram[j, j] - 2.0 * gram[j, k] + gram[k, k])
-        if loss > 0 and size > 0:
-            step = min(aggressiveness, loss / size)
-            dger(step, gram[j] - gram[k], gram[i], a=scores.T, overwrite_a=1)
-            coefficients[i, j] += step
-            coefficients[i, k] -= step
+        margin = scores[i, j] - scores[i, k] + gram[i] @ (PT[j] - PT[k])
+        losses[t] = loss = max(0.0, 1.0 - margin)
+        spread = norms[j] - 2.0 * gram[j, k] + norms[k]
+        if loss > 0 and norms[i] > 0 and spread > 1e-13 * (norms[j] + norms[k]):
+            step = min(aggressiveness, loss / (norms[i] * spread))
+            PT[:, i] += step * (gram[j] - gram[k])
+            K[i, j], K[i, k] = K[i, j] + step, K[i, k] - step
             updates += 1
-    return coefficients, losses, updates
+    return K, losses, updates
 
 
 class OASIS(MetricLearnerMixin, BaseEstimator):
@@ -100,7 +101,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     aggressiveness : float, default=0.1
         Cap C > 0 of a step.
     n_steps : int, default=20000
-        Number of triplets drawn, at least 0.
+        Number of triplets drawn, at least 0; with 0 the metric is the start.
     init : FactoredMetric, array-like of shape (D, D) or None, default=None
         The metric to start from; None is the identity.
     random_state : int, RandomState instance or None, default=None
@@ -119,8 +120,9 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-kernel) and (oasis-coefficients).
-    Paper: section V-A (stOASIS).
+    Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-coefficients) and (oasis-lazy). Paper:
+    section V-A (stOASIS). Triplets are drawn by `lml.triplets.sample_triplets`. The cap is not free
+    of units: rows multiplied by c need aggressiveness / c**4.
 
     Examples
     --------
@@ -160,7 +162,11 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
             If a parameter is out of range, X is not finite, or y allows no triplet.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_min_samples=3,
+            ensure_all_finite=False,
+        )  # fmt: skip
+        _check_finite(X)
         check_classification_targets(y)
         start = self._start(X.shape[1])
         triplets = sample_triplets(y, self.n_steps, self.random_state)
@@ -205,3 +211,16 @@ def _run(X, triplets, aggressiveness, start):
         W, losses, updates = _dense_form(X, triplets, aggressiveness, start.to_dense().copy())
         metric = FactoredMetric.from_dense(W)
     return metric, losses, updates
+
+
+def _check_finite(X):
+    """Refuse NaN and infinity, and say where the first one is."""
+    if np.isfinite(X.data if sparse.issparse(X) else X).all():
+        return
+    entries = sparse.coo_array(X)
+    first = np.flatnonzero(~np.isfinite(entries.data))[0]
+    row, column = (int(axis[first]) for axis in entries.coords)
+    raise ValueError(
+        f"X[{row}, {column}] is {entries.data[first]}: X must not hold NaN or infinity,"
+        " remove or impute it"
+    )

@@ -68,10 +68,11 @@ def test_no_violation_no_update():
     X = rng.normal(size=(40, 3))
     X[:20, 0] += 500
     X[20:, 0] -= 500  # two centred classes 1e3 apart
-    model = OASIS(n_steps=500, random_state=0).fit(X, np.repeat([0, 1], 20))
-    assert model.n_updates_ == 0
-    np.testing.assert_array_equal(model.metric_.to_dense(), np.eye(3))
-    assert not model.loss_curve_.any()
+    for given in (X, sparse.csr_matrix(X)):  # dense and kernel form
+        model = OASIS(n_steps=500, random_state=0).fit(given, np.repeat([0, 1], 20))
+        assert model.n_updates_ == 0
+        np.testing.assert_array_equal(model.metric_.to_dense(), np.eye(3))
+        assert not model.loss_curve_.any()
 
 
 def test_zero_steps_keep_the_start():
@@ -127,6 +128,100 @@ def test_one_class_is_refused():
     X, _ = blobs()
     with pytest.raises(ValueError, match="class"):
         OASIS().fit(X, np.zeros(len(X)))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_too_few_rows_are_refused_with_the_least_number_that_works(n):
+    X, y = np.eye(3), np.array([0, 0, 1])
+    with pytest.raises(ValueError, match="minimum of 3"):
+        OASIS().fit(X[:n], y[:n])
+    assert np.isfinite(OASIS(n_steps=20, random_state=0).fit(X, y).metric_.to_dense()).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_bad_values_are_refused_with_their_place(bad, as_sparse):
+    X, y = blobs()
+    X[7, 2] = bad
+    model = OASIS(n_steps=10)
+    with pytest.raises(ValueError, match=rf"X\[7, 2\] is {bad}"):
+        model.fit(sparse.csr_matrix(X) if as_sparse else X, y)
+    assert not hasattr(model, "metric_")
+
+
+def test_a_lone_row_is_no_anchor():
+    X, y = blobs(20, 30)
+    y[:] = np.arange(20) % 2
+    y[4] = 2
+    model = OASIS(n_steps=500, random_state=0).fit(X, y)
+    change = model.metric_ - FactoredMetric.identity(30)
+    other = np.linalg.qr(np.delete(X, 4, axis=0).T)[0]  # all rows but the lone one
+    inside = change.to_dense().T @ (X[4] - other @ (other.T @ X[4]))
+    outside = change.to_dense() @ (X[4] - other @ (other.T @ X[4]))
+    assert np.abs(inside).max() < 1e-9  # never on the anchor's side
+    assert np.abs(outside).max() > 1e-6  # but a negative
+
+
+@pytest.mark.parametrize("D", [4, 60])
+def test_equal_rows_of_two_classes_are_skipped(D):
+    X = np.repeat(np.random.default_rng(0).normal(size=(1, D)), 6, axis=0)
+    model = OASIS(n_steps=100, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
+    assert model.n_updates_ == 0
+
+
+@pytest.mark.parametrize("D", [4, 60])
+def test_the_layout_and_kind_of_the_input_do_not_matter(D):
+    X, y = blobs(30, D)
+    X = X.astype(np.float32).astype(float)  # so that single precision holds the same rows
+    wide = np.zeros((60, 2 * D))
+    wide[::2, ::2] = X
+    locked = X.copy()
+    locked.flags.writeable = False
+    first = OASIS(n_steps=200, random_state=0).fit(X, y).metric_.to_dense()
+    kinds = [X.astype(np.float32), np.asfortranarray(X), wide[::2, ::2], locked, X.tolist()]
+    for given in [*kinds, sparse.csc_matrix(X), sparse.csr_array(X)]:
+        again = OASIS(n_steps=200, random_state=0).fit(given, y).metric_.to_dense()
+        np.testing.assert_allclose(again, first, atol=1e-10)
+
+
+def test_rows_of_very_different_size_stay_finite():
+    X, y = blobs(30, 5)
+    X[::2] *= 1e4
+    X[1::2] *= 1e-4
+    for given in (X, sparse.csr_matrix(X)):
+        model = OASIS(n_steps=1000, random_state=0).fit(given, y)
+        assert np.isfinite(model.metric_.to_dense()).all()
+
+
+def test_scaled_rows_need_a_scaled_cap():
+    X, y = blobs(40, 6)
+    start = np.random.default_rng(2).normal(size=(6, 6))
+    one = OASIS(0.01, n_steps=300, init=start, random_state=0).fit(X, y)
+    ten = OASIS(0.01 / 1e4, n_steps=300, init=start / 100, random_state=0).fit(10 * X, y)
+    np.testing.assert_allclose(100 * ten.metric_.to_dense(), one.metric_.to_dense(), atol=1e-9)
+
+
+def test_loss_curve_is_the_mean_hinge_of_blocks():
+    X, y = blobs(30, 4)
+    model = OASIS(n_steps=120, random_state=0).fit(X, y)
+    W, losses = np.eye(4), []
+    for i, j, k in sample_triplets(y, 120, 0):
+        losses.append(max(0.0, 1 - X[i] @ W @ (X[j] - X[k])))
+        W, _ = passive_aggressive_step(W, X[i], X[j], X[k], 0.1)
+    means = [block.mean() for block in np.array_split(losses, 50)]
+    np.testing.assert_allclose(model.loss_curve_, means, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor_is_sparse", [False, True])
+@pytest.mark.parametrize("rows_are_sparse", [False, True])
+def test_a_factored_start_of_either_kind(factor_is_sparse, rows_are_sparse):
+    X, y = blobs(20, 50)
+    F, C = np.random.default_rng(3).normal(size=(4, 50)), np.diag([1.0, -0.5, 2.0, 0.1])
+    init = FactoredMetric(0.5, sparse.csr_array(F) if factor_is_sparse else F, C)
+    given = sparse.csr_array(X) if rows_are_sparse else X
+    model = OASIS(n_steps=200, init=init, random_state=0).fit(given, y)
+    W = naive(X, y, 200, 0.1, 0, 0.5 * np.eye(50) + F.T @ C @ F)
+    np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-9)
 
 
 def test_no_large_matrix_for_many_features():
