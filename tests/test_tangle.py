@@ -332,3 +332,25 @@ def test_the_output_does_not_depend_on_the_run(book):
         export("B = np, sparse, linalg"),
     ]
     assert book(*cells) == book(*cells)
+
+
+def test_a_chapter_in_a_folder_becomes_a_module_of_a_package(book, tmp_path):
+    write_book(tmp_path, {"first": [DOC, export("A = 1")]})
+    (tmp_path / "book" / "extra").mkdir()
+    cell = "from lml.first import A\n\n\nclass Later:\n    b = A\n\n\ndef helper():\n    return A"
+    write_book(
+        tmp_path,
+        {"first": [DOC, export("A = 1")], "extra/second": [DOC, export(cell)]},
+        public=["Later"],
+    )
+    with pytest.raises(tangle.TangleError, match=r"give extra a docstring in \[tool.lml.packages"):
+        tangle.build(tmp_path)
+    with (tmp_path / "pyproject.toml").open("a") as file:
+        file.write('\n[tool.lml.packages]\nextra = "More of it."\n')
+    sources = tangle.build(tmp_path)
+    assert "Generated from book/extra/second.ipynb" in sources["extra/second.py"]
+    assert "from lml.extra.second import Later" in sources["__init__.py"]
+    package = sources["extra/__init__.py"]
+    assert ast.get_docstring(ast.parse(package)) == "More of it."
+    assert "from lml.extra.second import Later" in package
+    assert "helper" not in package

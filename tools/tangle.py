@@ -1,10 +1,13 @@
 """Write the package ``lml/`` from the exported cells of the chapters in ``book/``.
 
 A chapter ``book/NAME.ipynb`` whose code cells begin with ``#| export`` becomes the
-module ``lml/NAME.py``; its first exported cell is the module docstring. ``_toc.yml``
+module ``lml/NAME.py``, and a chapter ``book/PACKAGE/NAME.ipynb`` the module
+``lml/PACKAGE/NAME.py``; its first exported cell is the module docstring. ``_toc.yml``
 gives the order and the numbers of the chapters. Exported cells hold imports, constants,
 functions and classes; ``class X(X):`` continues a class told earlier. ``lml/__init__.py`` is
-written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``.
+written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``; the
+``__init__.py`` of ``lml/PACKAGE`` names the classes of its modules and has the docstring
+that ``[tool.lml.packages]`` gives it.
 
 Usage: ``python tools/tangle.py`` writes, ``python tools/tangle.py --check`` compares.
 """
@@ -46,11 +49,16 @@ class TangleError(Exception):
 class Chapter:
     """The exported part of one notebook."""
 
-    name: str
+    name: str  # path below book/ and below lml/, without suffix
     number: int | None
     title: str
     labels: list[str]
     cells: list[tuple[int, str]] = field(default_factory=list)  # (cell index, source)
+
+    @property
+    def module(self) -> str:
+        """What stands behind ``lml.`` in an import."""
+        return self.name.replace("/", ".")
 
     def where(self, index: int) -> str:
         return f"book/{self.name}.ipynb, cell {index}"
@@ -81,7 +89,8 @@ def read_chapters(root: Path) -> list[Chapter]:
         prose = "\n\n".join(s for kind, s in sources if kind == "markdown")
         title = next((s[2:].strip() for s in prose.splitlines() if s.startswith("# ")), path.stem)
         labels = [a or b for a, b in LABEL.findall(prose)]
-        chapter = Chapter(path.stem, number if numbered else None, title, labels)
+        name = file.removeprefix("book/")
+        chapter = Chapter(name, number if numbered else None, title, labels)
         for index, (kind, source) in enumerate(sources):
             if kind != "code":
                 continue
@@ -96,9 +105,10 @@ def read_chapters(root: Path) -> list[Chapter]:
                 chapter.cells.append((index, rest))
         chapters.append(chapter)
     listed = {c.name for c in chapters}
-    for path in sorted((root / "book").glob("*.ipynb")):
-        if path.stem not in listed:
-            raise TangleError(f"book/{path.name} is not listed in _toc.yml: add it there")
+    for path in sorted((root / "book").rglob("*.ipynb")):
+        name = path.relative_to(root / "book").with_suffix("").as_posix()
+        if name not in listed and ".ipynb_checkpoints" not in path.parts:
+            raise TangleError(f"book/{name}.ipynb is not listed in _toc.yml: add it there")
     return chapters
 
 
@@ -277,6 +287,19 @@ def build_init(public: list[str], homes: dict[str, str], docstring: str) -> str:
     return "\n\n".join([f'{header}\n"""{docstring}"""', "\n".join(lines), exports]) + "\n"
 
 
+def build_package_init(docstring: str, modules: dict[str, str]) -> str:
+    """Source of the ``__init__.py`` of a package below ``lml``: its modules' classes."""
+    lines, names = [], []
+    for module, source in modules.items():
+        classes = [n.name for n in ast.parse(source).body if isinstance(n, ast.ClassDef)]
+        public = sorted(name for name in classes if not name.startswith("_"))
+        lines += [f"from lml.{module} import {name}" for name in public]
+        names += public
+    exports = "__all__ = [" + ", ".join(f'"{name}"' for name in sorted(names)) + "]"
+    header = "# Generated from the modules beside it by tools/tangle.py: edit their chapters."
+    return "\n\n".join([f'{header}\n"""{docstring}"""', "\n".join(lines), exports]) + "\n"
+
+
 def tidy(text: str, name: str) -> str:
     """Sort imports, drop unused ones and format, with ruff; names must be defined."""
     for command in (["check", "--select", "I,F401,F821,RUF022", "--fix", "--quiet"], ["format"]):
@@ -318,11 +341,18 @@ def build(root: Path = ROOT) -> dict[str, str]:
             owners[name] = (chapter, index)
         sources[f"{chapter.name}.py"] = tidy(text, chapter.name)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    homes = {name: chapter.name for name, (chapter, _) in owners.items()}
+    homes = {name: chapter.module for name, (chapter, _) in owners.items()}
     settings = project["tool"]["lml"]
     sources["__init__.py"] = tidy(
         build_init(settings["public"], homes, settings["docstring"]), "__init__"
     )
+    for package in sorted({name.split("/")[0] for name in sources if "/" in name}):
+        if package not in settings.get("packages", {}):
+            raise TangleError(f"pyproject.toml: give {package} a docstring in [tool.lml.packages]")
+        inside = [c for c in chapters if c.cells and c.name.startswith(f"{package}/")]
+        modules = {c.module: sources[f"{c.name}.py"] for c in inside}
+        text = build_package_init(settings["packages"][package], modules)
+        sources[f"{package}/__init__.py"] = tidy(text, f"{package}/__init__")
     return sources
 
 
@@ -346,9 +376,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     package, faults = ROOT / "lml", []
     package.mkdir(exist_ok=True)
-    for path in sorted(package.glob("*.py")):
-        if path.name not in sources:
-            faults.append(f"lml/{path.name} has no chapter in book/")
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name not in sources:
+            faults.append(f"lml/{name} has no chapter in book/")
             if not options.check:
                 path.unlink()
     for name, text in sources.items():
@@ -356,10 +387,13 @@ def main(argv: list[str] | None = None) -> int:
         old = path.read_text(encoding="utf-8") if path.exists() else None
         if old == text:
             continue
-        chapter = "pyproject.toml" if name == "__init__.py" else f"book/{name[:-3]}.ipynb"
+        chapter = f"book/{name[:-3]}.ipynb"
+        if name.endswith("__init__.py"):
+            chapter = "pyproject.toml" if name == "__init__.py" else "the modules beside it"
         detail = "it is missing" if old is None else first_difference(old, text)
         faults.append(f"lml/{name} is not what {chapter} gives ({detail})")
         if not options.check:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for fault in faults:
         print(f"tangle: {fault}" if options.check else f"tangle: wrote or removed: {fault}")

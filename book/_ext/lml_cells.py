@@ -22,7 +22,7 @@ from sphinx.util import logging
 
 EXPORT = "#| export"
 API = "book/api"
-CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\((\w+)\),")
+CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\(([\w/]+)\),")
 EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
 MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
 ENUMERATION = re.compile(r"^( *)(?=[A-Za-z]\.(?: |$))")
@@ -43,8 +43,9 @@ def exporting_chapters(root: Path) -> dict[str, str]:
     """Module name to chapter file, in reading order, for chapters that export a module."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     files = [c["file"] for part in toc["parts"] for c in part["chapters"] or []]
-    names = {file.rsplit("/", 1)[-1]: file for file in files}
-    return {name: file for name, file in names.items() if (root / f"lml/{name}.py").exists()}
+    names = [file.removeprefix("book/") for file in files]
+    exporting = [name for name in names if (root / f"lml/{name}.py").exists()]
+    return {name.replace("/", "."): f"book/{name}" for name in exporting}
 
 
 def define_substitutions(app, config) -> None:
@@ -77,7 +78,8 @@ def check_api(app, env) -> None:
 
 def label_exported_cells(app, doctree, docname) -> None:
     """Hide the export line and say above the cell which module the code goes to."""
-    module = docname.rsplit("/", 1)[-1]
+    name = docname.removeprefix("book/")
+    module = name.replace("/", ".")
     for block in list(doctree.findall(nodes.literal_block)):
         first, _, rest = block.astext().partition("\n")
         if first.strip() != EXPORT:
@@ -85,8 +87,8 @@ def label_exported_cells(app, doctree, docname) -> None:
         shown = nodes.literal_block(rest, rest, **block.attributes)
         block.replace_self(shown)
         target = nodes.reference(
-            "", "", nodes.literal("", f"lml/{module}.py"), internal=True,
-            refuri=app.builder.get_relative_uri(docname, API) + f"#module-lml.{module}",
+            "", "", nodes.literal("", f"lml/{name}.py"), internal=True,
+            refuri=f"{app.builder.get_relative_uri(docname, API)}#module-lml.{module}",
         )  # fmt: skip
         label = nodes.container("", nodes.paragraph("", "", target), classes=["lml-module"])
         shown.parent.insert(shown.parent.index(shown), label)
