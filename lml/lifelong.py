@@ -19,14 +19,13 @@ from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
     _line_search,
-    dictionary_gradient,
     dictionary_step,
     keep_codes,
     keep_metrics,
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _split_pairs
+from lml.metrics import FactoredMetric, _split_pairs, _times
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
@@ -335,28 +334,37 @@ class LifelongMetricLearner(BaseEstimator):
         """The dictionary after its steps, and the other tasks' codes in it."""
         old = {u: code for u, code in getattr(self, "codes_", {}).items() if u != task}
         L, codes, change = start, old, np.eye(len(start))
+        longest = self.dictionary_rate
         for _ in range(self._n_steps(start, kind)):
             code = self._code(L, target, kind)[0]
-            step = self._step(L, code, codes, start, old, target, X, triplets, kind)
+            parts = (start, old, target, X, triplets, kind, longest)
+            step = self._step(L, code, codes, *parts)
             if step.step_size == 0.0:
                 break
+            longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
             L, change = step.dictionary, change @ step.change
-            if self.old_tasks == "metrics":
-                codes = {u: keep_metrics(C, start, L) for u, C in old.items()}
-            else:
-                codes = {u: keep_codes(C, change) for u, C in old.items()}
+            codes = self._follow(old, start, L, change)
         return L, codes
 
-    def _step(self, L, code, codes, start, old, target, X, triplets, kind):
+    def _follow(self, old, start, L, change):
+        """Old codes in the moved dictionary, by the policy of `old_tasks`."""
+        if self.old_tasks == "metrics":
+            return {u: keep_metrics(C, start, L) for u, C in old.items()}
+        return {u: keep_codes(C, change) for u, C in old.items()}
+
+    def _step(self, L, code, codes, start, old, target, X, triplets, kind, longest):
         """One step of the dictionary for the new code and the other tasks' codes."""
-        gamma, rate = self.dictionary_penalty, self.dictionary_rate
+        gamma = self.dictionary_penalty
         if self._lowers(kind) == "hinge":
             memory = getattr(self, "memory_", None)
             known = {u: C for u, C in codes.items() if memory and u in memory.gradients}
-            return dictionary_step(L, code, X, triplets, kind, memory, known, gamma, rate)
-        metrics = {u: FactoredMetric(0.0, start, C) for u, C in old.items()}
+            return dictionary_step(L, code, X, triplets, kind, memory, known, gamma, longest)
+        metrics, rows = {}, start
+        for u, C in old.items():
+            metrics[u] = FactoredMetric(0.0, rows, C)
+            rows = metrics[u].factor  # one object for all old tasks
         new = object()  # a key that no task has
-        return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, rate)
+        return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, longest)
 
     def _next_state(self, start, target, X, y, triplets, kind, task):
         """The attributes after the visit, as new objects."""
@@ -544,14 +552,20 @@ def _with_identity_outside(L, codes):
 
 def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
     """Mean relative residual of metrics coded in L, plus gamma ||L||^2, and its gradient."""
-    A, value, slope = L @ L.T, 0.0, np.zeros_like(L)
+    A, value = L @ L.T, dictionary_penalty * np.sum(L * L)
+    factors = {id(M.factor): M.factor for M in metrics.values()}  # old tasks share one
+    images = {key: _times(L, F) for key, F in factors.items()}
+    pulls = {key: np.zeros_like(P) for key, P in images.items()}
+    own = 2 * dictionary_penalty * np.eye(len(L))
     for u, W in codes.items():
-        distance = np.sum((A @ W @ A - 2 * metrics[u].project(L)) * W) + sizes[u]
-        value += 0.5 * distance / sizes[u]
-        pull = dictionary_gradient(L, W, metrics[u])
-        slope += ((W @ A @ W.T + W.T @ A @ W) @ L - pull) / sizes[u]
-    penalty = dictionary_penalty * np.sum(L * L)
-    return value / len(codes) + penalty, slope / len(codes) + 2 * dictionary_penalty * L
+        M, weight = metrics[u], 1 / (sizes[u] * len(codes))
+        P, AWA = images[id(M.factor)], A @ W @ A
+        right, left = (P * M.core,) * 2 if M.core.ndim == 1 else (P @ M.core, P @ M.core.T)
+        B = M.alpha * A + right @ P.T
+        value += 0.5 * weight * (np.sum((AWA - 2 * B) * W) + sizes[u])
+        own += weight * (W @ A @ W.T + W.T @ A @ W - M.alpha * (W + W.T))
+        pulls[id(M.factor)] += weight * (W @ left + W.T @ right)
+    return value, own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 
 def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0.05):

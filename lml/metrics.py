@@ -22,8 +22,10 @@ def _as_matrix(A, name):
     if sparse.issparse(A):
         A = sparse.csr_array(A).astype(np.float64, copy=False)
     else:
-        A = np.asarray(A, dtype=np.float64).view()
-        A.flags.writeable = False
+        A = np.asarray(A, dtype=np.float64)
+        if A.flags.writeable:
+            A = A.view()
+            A.flags.writeable = False
     if not np.isfinite(A.data if sparse.issparse(A) else A).all():
         raise ValueError(f"{name} {A.shape} has NaN or infinite values: remove or impute them")
     return A
