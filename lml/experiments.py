@@ -294,7 +294,7 @@ def mean_and_error(values):
 
     Notes
     -----
-    Derived in chapter 16 (experiments), eq. (experiments-mean).
+    Derived in chapter 17 (experiments), eq. (experiments-mean).
 
     Examples
     --------

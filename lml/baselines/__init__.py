@@ -1,0 +1,12 @@
+# Generated from the modules beside it by tools/tangle.py: edit their chapters.
+"""Learners that lifelong metric learning is compared with."""
+
+from lml.baselines.offdiagonal import (
+    CodePenalty,
+    HingeCode,
+    OffDiagonalLearner,
+    SmoothedHinge,
+    TripletMap,
+)
+
+__all__ = ["CodePenalty", "HingeCode", "OffDiagonalLearner", "SmoothedHinge", "TripletMap"]

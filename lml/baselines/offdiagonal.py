@@ -1,0 +1,522 @@
+# Generated from book/baselines/offdiagonal.ipynb by tools/tangle.py: edit the chapter.
+"""The off-diagonal learner: one task's code from its triplets, the dictionary fixed.
+
+min over symmetric (or positive semi-definite) W of mean hinge + strength ||W||_1,off +
+ridge / 2 ||W||^2, for similarities and distances with the metric L'WL. The hinge is smoothed,
+FISTA does the steps, and a duality gap bounds the error of the result.
+"""
+
+import numbers
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import validate_data
+
+from lml.coding import _fista_iterates
+from lml.initialisation import initial_dictionary
+from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.penalties import OffDiagonalL1, nearest_psd
+from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
+
+__all__ = [
+    "CodePenalty",
+    "HingeCode",
+    "OffDiagonalLearner",
+    "SmoothedHinge",
+    "TripletMap",
+    "code_bounds",
+    "diagonal_code",
+    "hinge_code",
+]
+
+
+class TripletMap:
+    """The margins of triplets as a linear map of the code, and its adjoint.
+
+    Parameters
+    ----------
+    projections : array-like of shape (n_samples, d)
+        Z = X L', rows in the dictionary.
+    triplets : array-like of shape (n_triplets, 3)
+        Row numbers (anchor, positive, negative), at least one triplet.
+    metric_type : {"similarity", "distance"}
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
+    (offdiagonal-adjoint). Paper: Table I, with the sign of the distance corrected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plane = TripletMap([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], [[0, 1, 2]], "distance")
+    >>> plane.margins(np.eye(2)).tolist(), plane.adjoint(np.ones(1)).tolist()
+    ([3.0], [[-1.0, 0.0], [0.0, 4.0]])
+    """
+
+    def __init__(self, projections, triplets, metric_type):
+        self.distance = _is_distance(metric_type)
+        self.projections = Z = check_array(projections, dtype=np.float64)
+        self.triplets = _check_triplets(triplets, len(Z))
+        if not len(self.triplets):
+            raise ValueError("triplets is empty: give at least one triplet")
+        i, j, k = self.triplets.T
+        pairs, where = np.unique(i * len(Z) + np.stack([j, k]), return_inverse=True)
+        self._left, self._right = pairs // len(Z), pairs % len(Z)
+        self._near, self._far = where.reshape(2, -1)
+        self._starts = np.searchsorted(self._left, np.arange(len(Z) + 1))
+
+    @property
+    def shape(self):
+        """The number of triplets and the size of the code."""
+        return len(self.triplets), self.projections.shape[1]
+
+    def margins(self, W):
+        """The margins <P_t, W> of a symmetric code W (d, d), shape (n_triplets,)."""
+        Z = self.projections
+        ZW = Z @ W
+        scores = np.einsum("ij,ij->i", ZW[self._left], Z[self._right])
+        gaps = scores[self._near] - scores[self._far]
+        if not self.distance:
+            return gaps
+        squares = np.einsum("ij,ij->i", ZW, Z)
+        return 2 * gaps + squares[self.triplets[:, 2]] - squares[self.triplets[:, 1]]
+
+    def adjoint(self, weights):
+        """The mean of weights_t P_t, a symmetric (d, d) array."""
+        Z, n_pairs = self.projections, len(self._left)
+        counts = np.bincount(self._near, weights, n_pairs)
+        counts -= np.bincount(self._far, weights, n_pairs)
+        K = sparse.csr_array((counts, self._right, self._starts), shape=(len(Z), len(Z)))
+        S = Z.T @ (K @ Z)
+        S = S + S.T if self.distance else (S + S.T) / 2
+        if self.distance:
+            S -= (Z.T * np.bincount(self._right, counts, len(Z))) @ Z
+        return (S + S.T) / (2 * len(self.triplets))
+
+    def size(self):
+        """The mean of ||P_t||^2, the unit of the ridge."""
+        i, j, k = (self.projections[rows] for rows in self.triplets.T)
+        a, b = (i - k, i - j) if self.distance else (i, j - k)
+        aa, bb, ab = (np.einsum("ij,ij->i", u, v) for u, v in ((a, a), (b, b), (a, b)))
+        sizes = aa**2 + bb**2 - 2 * ab**2 if self.distance else (aa * bb + ab**2) / 2
+        return float(sizes.mean())
+
+
+class CodePenalty:
+    """strength ||W||_1,off over symmetric or over positive semi-definite matrices.
+
+    Parameters
+    ----------
+    strength : float
+        Non-negative and finite.
+    psd : bool, default=False
+        Whether W is restricted to positive semi-definite matrices.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
+    (offdiagonal-psd-prox). With `psd` the proximal operator is iterative and begins at the
+    multiplier of the last call.
+    """
+
+    def __init__(self, strength, psd=False):
+        self.off_diagonal, self.psd, self.multiplier = OffDiagonalL1(strength), psd, 0.0
+
+    def value(self, W):
+        """The penalty of a code W (d, d), feasible or not."""
+        return self.off_diagonal.value(W)
+
+    def feasible(self, W):
+        """W, with the multiple of the identity added that makes it feasible."""
+        if not self.psd:
+            return W
+        return W + max(0.0, -linalg.eigvalsh(W, subset_by_index=[0, 0])[0]) * np.eye(len(W))
+
+    def prox(self, V, step=1.0, tol=1e-7, max_iter=30):
+        """argmin 1/2 ||W - V||^2 + step strength ||W||_1,off over the feasible W."""
+        if not self.psd:
+            return self.off_diagonal.prox(V, step)
+        Y = old = np.zeros_like(V) + step * self.multiplier
+        t, accuracy = 1.0, tol * linalg.norm(V)
+        for _ in range(max_iter):
+            previous_t, t = t, (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
+            search, old = Y + (previous_t - 1.0) / t * (Y - old), Y
+            Y = nearest_psd(search - self.off_diagonal.prox(V + search, step))
+            if linalg.norm(Y - search) <= accuracy:
+                break
+        self.multiplier = Y / step if step else 0.0
+        return self.off_diagonal.prox(V + Y, step)
+
+
+@dataclass(frozen=True)
+class SmoothedHinge:
+    """Mean smoothed hinge plus ridge / 2 ||W||^2, with its gradient.
+
+    Parameters
+    ----------
+    triplet_map : TripletMap
+    width : float
+        Width of the ramp, above 0: the smoothed hinge is below the hinge by at most half of it.
+    ridge : float
+        Coefficient of the squared norm, at least 0, in absolute units.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
+    (offdiagonal-gradient).
+    """
+
+    triplet_map: TripletMap
+    width: float
+    ridge: float
+
+    def multipliers(self, W):
+        """Slopes of the smoothed hinge in [0, 1] and what is missing to each margin."""
+        missing = 1.0 - self.triplet_map.margins(W)
+        return np.clip(missing / self.width, 0.0, 1.0), missing
+
+    def __call__(self, W):
+        a, missing = self.multipliers(W)
+        value = np.mean(a * missing - 0.5 * self.width * a * a) + 0.5 * self.ridge * np.sum(W * W)
+        return float(value), self.ridge * W - self.triplet_map.adjoint(a)
+
+
+def code_bounds(smooth, penalty, W):
+    """A feasible code near W, its objective, and a lower bound of the minimum.
+
+    Parameters
+    ----------
+    smooth : SmoothedHinge
+        Its ridge must be above 0.
+    penalty : CodePenalty
+    W : ndarray of shape (d, d)
+
+    Returns
+    -------
+    W : ndarray of shape (d, d)
+    objective : float
+        Of the hinge, not of the smoothed hinge.
+    bound : float
+    multipliers : ndarray of shape (n_triplets,)
+        The point of the dual box that gives the bound.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
+    (offdiagonal-bound) and (offdiagonal-dual-psd).
+    """
+    plane, a = smooth.triplet_map, smooth.multipliers(W)[0]
+    residual = penalty.prox(plane.adjoint(a))
+    bound = a.mean() - np.sum(residual * residual) / (2 * smooth.ridge)
+    W = penalty.feasible(W)
+    hinge = np.maximum(1.0 - plane.margins(W), 0.0).mean()
+    ridge = 0.5 * smooth.ridge * np.sum(W * W)
+    return W, float(hinge + penalty.value(W) + ridge), float(bound), a
+
+
+def _checks(triplet_map, penalty, ridge, W, max_iter):
+    """FISTA over falling widths; yields steps, width and the bounds every ten steps."""
+    width, n_iter, step = 1.0, 0, 1.0 / (triplet_map.size() + ridge)
+    while True:
+        smooth = SmoothedHinge(triplet_map, width, ridge)
+        iterates = _fista_iterates(smooth, penalty, W, step, True, False)
+        for done, (W, _, _, step) in enumerate(iterates):  # noqa: B007
+            if done % 10 == 0 or n_iter + done == max_iter:
+                bounds = code_bounds(smooth, penalty, W)
+                yield n_iter + done, width, *bounds
+                if bounds[1] - bounds[2] <= width / 2:
+                    break
+        n_iter, width, step = n_iter + done, width / 4, 4 * step
+
+
+def _warn_gap(gap, tol, n_iter):
+    """Say that the gap is not closed."""
+    if gap > tol:
+        warnings.warn(
+            f"the duality gap is {gap:.2e} after {n_iter} steps; tol asks for {tol:.2e}:"
+            " raise max_iter, tol or ridge",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+@dataclass(frozen=True)
+class HingeCode:
+    """What `hinge_code` returns.
+
+    Parameters
+    ----------
+    code : ndarray of shape (d, d)
+        Symmetric and feasible.
+    objective, bound : float
+        The minimum lies between the two.
+    multipliers : ndarray of shape (n_triplets,)
+        Weights in [0, 1] that give the bound.
+    history : ndarray of shape (n_checks, 4)
+        Steps done, width, smallest objective and largest bound so far, at each check.
+    """
+
+    code: np.ndarray
+    objective: float
+    bound: float
+    multipliers: np.ndarray
+    history: np.ndarray
+
+    @property
+    def gap(self):
+        """Bound of the error of the objective."""
+        return self.objective - self.bound
+
+    @property
+    def n_iter(self):
+        """FISTA's steps over all widths."""
+        return int(self.history[-1, 0])
+
+
+def hinge_code(triplet_map, strength, ridge, psd=False, tol=1e-3, max_iter=5000, init=None):
+    """The code of least mean hinge with an off-diagonal l1 penalty and a ridge.
+
+    Parameters
+    ----------
+    triplet_map : TripletMap
+    strength : float
+        Of the off-diagonal l1 norm, at least 0, in absolute units.
+    ridge : float
+        Above 0, in absolute units; `TripletMap.size` is the natural unit.
+    psd : bool, default=False
+        Whether the code is restricted to positive semi-definite matrices.
+    tol : float, default=1e-3
+        Stop when the duality gap is at most this. The zero code has objective 1.
+    max_iter : int, default=5000
+        Largest number of FISTA's steps.
+    init : ndarray of shape (d, d), optional
+        First code, symmetric; zero when left out.
+
+    Returns
+    -------
+    HingeCode
+
+    Raises
+    ------
+    ValueError
+        If ridge is not a finite number above 0.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the gap is larger than tol after max_iter steps.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
+    and (offdiagonal-width). Paper: section V-C; smoothing, ridge, cone and gap are additions.
+
+    Examples
+    --------
+    >>> plane = TripletMap([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], [[0, 1, 2]], "distance")
+    >>> found = hinge_code(plane, strength=0.1, ridge=0.01)
+    >>> found.gap <= 1e-3, abs(found.code).round(2).tolist()
+    (True, [[0.06, 0.0], [0.0, 0.24]])
+    """
+    if not 0 < ridge < np.inf:
+        raise ValueError(f"ridge is {ridge!r}: without a ridge above 0 there is no finite bound")
+    penalty, d = CodePenalty(strength, psd), triplet_map.shape[1]
+    W = np.zeros((d, d)) if init is None else np.array(init, dtype=float)
+    high, low, multipliers, history = np.inf, -np.inf, None, []
+    checks = _checks(triplet_map, penalty, ridge, W, max_iter)
+    for n_iter, width, code, objective, bound, a in checks:
+        W, high = (code, objective) if objective < high else (W, high)
+        multipliers, low = (a, bound) if bound > low else (multipliers, low)
+        history.append((n_iter, width, high, low))
+        if high - low <= tol or n_iter >= max_iter:
+            break
+    _warn_gap(high - low, tol, n_iter)
+    return HingeCode(W, high, low, multipliers, np.array(history))
+
+
+def diagonal_code(triplet_map, ridge, psd=False, tol=1e-3, max_iter=5000):
+    """The best diagonal code, and a strength from which on it is the best code of all.
+
+    Parameters
+    ----------
+    triplet_map, ridge, psd, tol, max_iter
+        As in `hinge_code`.
+
+    Returns
+    -------
+    found : HingeCode
+        Its code is diagonal.
+    strength : float
+        At this strength and above, `found` solves the problem within its gap.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eq. (offdiagonal-top).
+    Paper: section III-C says that a strength going to infinity gives a diagonal code.
+
+    Examples
+    --------
+    >>> rows = [[0.0, 0.0], [1.0, 0.5], [1.0, 2.0]]
+    >>> found, strength = diagonal_code(TripletMap(rows, [[0, 1, 2]], "distance"), 0.1)
+    >>> bool(found.code[0, 1] == 0), strength > 0
+    (True, True)
+    """
+    unit = triplet_map.size() ** 0.5
+    found = hinge_code(triplet_map, unit, ridge, psd, tol, max_iter)
+    S = np.abs(triplet_map.adjoint(found.multipliers))
+    np.fill_diagonal(S, 0.0)
+    return found, float(S.max(initial=0.0))
+
+
+class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
+    """Metric L'WL of one task: hinge of its triplets plus an off-diagonal l1 penalty.
+
+    Parameters
+    ----------
+    metric_type : {"distance", "similarity"}, default="distance"
+    penalty : float, default=0.1
+        Strength of the off-diagonal l1 norm, at least 0, as a fraction of the strength that
+        makes the code diagonal: 1 and more give a diagonal code.
+    ridge : float, default=1e-4
+        Coefficient of the squared norm of the code, above 0, as a fraction of the mean
+        squared size of the triplets' matrices.
+    psd : bool or None, default=None
+        Whether the code is restricted to positive semi-definite matrices. None: for a
+        distance.
+    dictionary : array-like of shape (d, n_features) or None, default=None
+        The rows L. None: `lml.initialisation.initial_dictionary` of the rows.
+    n_components : int, default=50
+        Rows of the dictionary when none is given; at most n_features.
+    n_targets, n_impostors : int, default=3 and 10
+        Neighbours of the same class and of other classes that make the triplets.
+    tol : float, default=1e-3
+        Largest duality gap; the zero metric has objective 1.
+    max_iter : int, default=5000
+        Largest number of FISTA's steps, for the diagonal code and again for the code.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the dictionary.
+
+    Attributes
+    ----------
+    metric_ : FactoredMetric
+        FactoredMetric(0, dictionary_, code_).
+    code_ : ndarray of shape (d, d)
+    dictionary_ : ndarray of shape (d, n_features)
+    objective_, gap_ : float
+        Objective of the code and the duality gap that bounds its error.
+    objective_history_ : ndarray
+        Smallest objective at the checks.
+    strength_, strength_max_ : float
+        The absolute strength, and the one from which on the code is diagonal.
+    n_iter_, n_triplets_, n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
+    (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
+    norm.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> learner = OffDiagonalLearner(penalty=0.5, random_state=0).fit(X, y)
+    >>> learner.code_.shape, bool(learner.gap_ <= 1e-3)
+    ((4, 4), True)
+    """
+
+    def __init__(self, metric_type="distance", penalty=0.1, ridge=1e-4, psd=None, dictionary=None,
+                 n_components=50, n_targets=3, n_impostors=10, tol=1e-3, max_iter=5000,
+                 random_state=None):  # fmt: skip
+        self.metric_type, self.penalty, self.ridge = metric_type, penalty, ridge
+        self.psd, self.dictionary, self.n_components = psd, dictionary, n_components
+        self.n_targets, self.n_impostors = n_targets, n_impostors
+        self.tol, self.max_iter, self.random_state = tol, max_iter, random_state
+
+    def fit(self, X, y):
+        """Learn the code.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+            Rows, at least 3; CSR rows are not made dense.
+        y : array-like of shape (n_samples,)
+            Labels; at least two classes, one of them with two rows.
+
+        Returns
+        -------
+        self : OffDiagonalLearner
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, X is not finite, X and y differ in length, or
+            the labels allow no triplet. Nothing is stored then.
+        """
+        self._check_parameters()
+        rows, labels = validate_data(
+            clone(self), X, y, accept_sparse="csr", dtype=np.float64, ensure_min_samples=3
+        )
+        triplets = nearest_triplets(rows, labels, self.n_targets, self.n_impostors)
+        L = self._rows(rows, labels)
+        Z = safe_sparse_dot(rows, L.T, dense_output=True)
+        self._learn(L, TripletMap(Z, triplets, self.metric_type))
+        validate_data(self, X, skip_check_array=True)  # stores the number of features
+        return self
+
+    def _learn(self, L, plane):
+        """Solve for the diagonal code, then for the code; store."""
+        ridge = self.ridge * (plane.size() or 1.0)
+        psd = self.metric_type == "distance" if self.psd is None else bool(self.psd)
+        found, top = diagonal_code(plane, ridge, psd, self.tol, self.max_iter)
+        strength, self.n_iter_ = self.penalty * top, found.n_iter
+        if self.penalty < 1:
+            found = hinge_code(plane, strength, ridge, psd, self.tol, self.max_iter, found.code)
+            self.n_iter_ += found.n_iter
+        self.code_, self.dictionary_, self.metric_ = (
+            found.code,
+            L,
+            FactoredMetric(0.0, L, found.code),
+        )
+        self.objective_, self.gap_ = found.objective, found.gap
+        self.objective_history_, self.n_triplets_ = found.history[:, 2], plane.shape[0]
+        self.strength_, self.strength_max_ = strength, top
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def _rows(self, X, y):
+        """The given dictionary, or the initial one."""
+        if self.dictionary is None:
+            rng = check_random_state(self.random_state)
+            return initial_dictionary(X, y, self.n_components, random_state=rng)
+        L = check_array(self.dictionary, dtype=np.float64, input_name="dictionary")
+        if L.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"dictionary has {L.shape[1]} columns but X has {X.shape[1]} features: "
+                "give both the same features"
+            )
+        return L
+
+    def _check_parameters(self):
+        """Every parameter in its range, or an error that says which one is not."""
+        _is_distance(self.metric_type)
+        if self.psd not in (None, False, True):
+            raise ValueError(f"psd is {self.psd!r}: use True, False or None")
+        for name, least in (("penalty", 0.0), ("ridge", 1e-300), ("tol", 0.0)):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not least <= value < np.inf:
+                bound = "above 0" if least else "of at least 0"
+                raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
+        for name in ("n_components", "n_targets", "n_impostors", "max_iter"):
+            _count(getattr(self, name), name)
