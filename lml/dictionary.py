@@ -328,8 +328,12 @@ class DictionaryStep:
 
 
 def _line_search(objective, L, max_move, max_backtracks, sufficient=1e-4):
-    """Halve the step along minus the gradient until Armijo's condition holds."""
-    before, slope = objective(L)
+    """Halve the step along minus the gradient until Armijo's condition holds.
+
+    `objective` gives the value and a function for the gradient, which trials do not need.
+    """
+    before, gradient = objective(L)
+    slope = gradient()
     steepness = linalg.norm(slope)
     if steepness == 0.0:
         return L, 0.0, before, before, 0
@@ -389,9 +393,10 @@ def dictionary_step(
     L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
 
     def objective(L):
-        return dictionary_objective(
+        value, slope = dictionary_objective(
             L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
         )
+        return value, lambda: slope
 
     moved, *outcome = _line_search(objective, L, max_move, max_backtracks)
     change, rows = polar_factors(moved)

@@ -551,21 +551,32 @@ def _with_identity_outside(L, codes):
 
 
 def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
-    """Mean relative residual of metrics coded in L, plus gamma ||L||^2, and its gradient."""
+    """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
+
+    Metrics that share one factor F, as those of all old tasks do, share the product L F'.
+    """
     A, value = L @ L.T, dictionary_penalty * np.sum(L * L)
-    factors = {id(M.factor): M.factor for M in metrics.values()}  # old tasks share one
+    factors = {id(M.factor): M.factor for M in metrics.values()}
     images = {key: _times(L, F) for key, F in factors.items()}
-    pulls = {key: np.zeros_like(P) for key, P in images.items()}
-    own = 2 * dictionary_penalty * np.eye(len(L))
+    right = {u: metrics[u]._by_core(images[id(metrics[u].factor)]) for u in codes}  # L F' C
+    weights = {u: 1 / (sizes[u] * len(codes)) for u in codes}
     for u, W in codes.items():
-        M, weight = metrics[u], 1 / (sizes[u] * len(codes))
-        P, AWA = images[id(M.factor)], A @ W @ A
-        right, left = (P * M.core,) * 2 if M.core.ndim == 1 else (P @ M.core, P @ M.core.T)
-        B = M.alpha * A + right @ P.T
-        value += 0.5 * weight * (np.sum((AWA - 2 * B) * W) + sizes[u])
-        own += weight * (W @ A @ W.T + W.T @ A @ W - M.alpha * (W + W.T))
-        pulls[id(M.factor)] += weight * (W @ left + W.T @ right)
-    return value, own @ L - sum(pulls[key] @ F for key, F in factors.items())
+        B = metrics[u].alpha * A + right[u] @ images[id(metrics[u].factor)].T
+        value += 0.5 * weights[u] * (np.sum((A @ W @ A - 2 * B) * W) + sizes[u])
+    parts = (A, factors, images, right, weights)
+    return value, lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
+
+
+def _residual_slope(L, codes, metrics, dictionary_penalty, A, factors, images, right, weights):
+    """Gradient of the residual from the products that its value has made."""
+    own = 2 * dictionary_penalty * np.eye(len(L))
+    pulls = {key: np.zeros_like(P) for key, P in images.items()}
+    for u, W in codes.items():
+        M, key = metrics[u], id(metrics[u].factor)
+        left = right[u] if M.core.ndim == 1 else images[key] @ M.core.T
+        own += weights[u] * (W @ A @ W.T + W.T @ A @ W - M.alpha * (W + W.T))
+        pulls[key] += weights[u] * (W @ left + W.T @ right[u])
+    return own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 
 def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0.05):
