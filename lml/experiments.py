@@ -11,7 +11,9 @@ import json
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import joblib
@@ -19,29 +21,50 @@ import numpy as np
 import scipy
 import sklearn
 from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import KFold
 from tqdm import tqdm
 
-from lml.datasets import load_usps_tasks
-from lml.evaluation import LifelongKNeighborsClassifier
+from lml.datasets import load_isolet_tasks, load_sentiment_tasks, load_usps_tasks
 from lml.lifelong import LifelongMetricLearner
-from lml.neighbors import MetricKNeighborsClassifier
+from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest, majority_vote
 from lml.oasis import OASIS
 from lml.scml import SCML
 
 __all__ = [
-    "BASE_GRIDS",
     "DATASETS",
     "N_COMPONENTS",
     "PAPER_GRID",
     "SYSTEMS",
+    "Protocol",
     "Row",
+    "System",
     "main",
     "mean_and_error",
     "read_rows",
     "run_experiment",
     "run_one",
     "split_errors",
+    "tune",
 ]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a data set is loaded and how parameters are chosen on it."""
+
+    load: Callable  # seed of the split to list of tasks, argument random_state
+    n_neighbors: tuple = (1,)  # numbers of neighbours to choose from
+    n_folds: int | None = None  # folds of the learning rows; None: the split's validation rows
+
+
+#: Data set name to its protocol.
+DATASETS = {
+    "usps": Protocol(load_usps_tasks, n_folds=5),
+    "isolet": Protocol(partial(load_isolet_tasks, "rows"), (1, 3, 5)),
+    "isolet-speakers": Protocol(partial(load_isolet_tasks, "speakers"), (1, 3, 5)),
+    "sentiment": Protocol(partial(load_sentiment_tasks, "words200"), (3,)),
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +76,7 @@ class Row:
     system: str
     task: str
     error: float  # share of wrong answers on the test rows
-    validation_error: float  # of the chosen parameters, mean over the tasks
+    validation_error: float  # of the chosen parameters, mean over folds and tasks
     n_neighbors: int
     parameters: str  # JSON
     n_train: int
@@ -63,32 +86,50 @@ class Row:
     versions: str
 
 
-def _single_task(estimator):
-    """Fit a clone of ``estimator`` to each task alone; predictions need no other task."""
+@dataclass(frozen=True)
+class _Fitted:
+    """What a system has learnt from all tasks."""
 
-    def run(tasks, n_neighbors):
-        models = {}
-        for task in tasks:
-            model = MetricKNeighborsClassifier(estimator, n_neighbors=n_neighbors)
-            models[task.name] = model.fit(task.X_train, task.y_train)
-        learnt = [m.estimator_.metric_.nbytes for m in models.values() if estimator is not None]
-        return lambda X, name: models[name].predict(X), sum(learnt)
-
-    return run
+    labels: Callable  # (X, task name, k) to the labels (n, k) of the nearest references
+    nbytes: int
 
 
-def _lifelong(base_learner, random_state, **parameters):
-    """Feed the tasks one after another to a lifelong learner; then ask for any of them."""
+def _by_neighbors(tasks, metrics, metric_type, nbytes):
+    """A fitted system that ranks each task's training rows by the task's metric."""
+    known = {t.name: t for t in tasks}
+    if metric_type == "distance":
+        metrics = {name: metric.psd() for name, metric in metrics.items()}
 
-    def run(tasks, n_neighbors):
-        learner = LifelongMetricLearner(base_learner, random_state=random_state, **parameters)
-        model = LifelongKNeighborsClassifier(learner, n_neighbors=n_neighbors)
-        for task in tasks:
-            learner.partial_fit(task.X_train, task.y_train, task=task.name)
-            model.fit(task.X_train, task.y_train, task=task.name)
-        return lambda X, name: model.predict(X, task=name), learner.state_nbytes_
+    def labels(X, name, k):
+        nearest, _ = k_nearest(metrics[name], X, known[name].X_train, metric_type, k)
+        return known[name].y_train[nearest]
 
-    return run
+    return _Fitted(labels, nbytes)
+
+
+def _fit_euclidean(tasks, seed, fits):
+    """No learning: the identity."""
+    metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
+    return _by_neighbors(tasks, metrics, "distance", 0)
+
+
+def _fit_alone(estimator, tasks, seed, fits, **parameters):
+    """A learner of its own for each task."""
+    learner = _Recalled(estimator(random_state=seed, **parameters), fits)
+    metrics = {t.name: clone(learner).fit(t.X_train, t.y_train).metric_ for t in tasks}
+    nbytes = sum(metric.nbytes for metric in metrics.values())
+    return _by_neighbors(tasks, metrics, estimator.metric_type, nbytes)
+
+
+def _fit_lifelong(estimator, tasks, seed, fits, *, n_components, code_penalty, **parameters):
+    """The tasks one after another by one lifelong learner; asked after the last of them."""
+    base = _Recalled(estimator(random_state=seed, **parameters), fits)
+    sizes = {"n_components": n_components, "code_penalty": code_penalty}
+    learner = LifelongMetricLearner(base, random_state=seed, **sizes)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
+    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
 class _Fits(dict):
@@ -99,14 +140,14 @@ class _Fits(dict):
 
 
 class _Recalled(BaseEstimator):
-    """A base learner whose fits are kept, so that a grid over d learns each metric once."""
+    """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
 
     def __init__(self, estimator, fits):
         self.estimator = estimator
         self.fits = fits
 
     def fit(self, X, y):
-        key = joblib.hash((X, y, self.estimator.get_params()))
+        key = joblib.hash((X, y, type(self.estimator), self.estimator.get_params()))
         if key not in self.fits:
             self.fits[key] = clone(self.estimator).fit(X, y)
         self.metric_ = self.fits[key].metric_
@@ -114,95 +155,132 @@ class _Recalled(BaseEstimator):
         return self
 
 
-def _validation_error(run, tasks, n_neighbors):
-    """Mean over the tasks of the error on validation rows; test rows are never looked at."""
-    predict, _ = run(tasks, n_neighbors)
-    errors = [np.mean(predict(t.X_validation, t.name) != t.y_validation) for t in tasks]
-    return float(np.mean(errors))
-
-
-def _choose(make, grid, tasks, n_neighbors):
-    """The parameters of the smallest validation error; a tie goes to the first of the grid."""
-    errors = [_validation_error(make(**p), tasks, n_neighbors) for p in grid]
-    best = int(np.argmin(errors))
-    return grid[best], errors[best]
-
-
 #: The values that the paper tunes every hyperparameter over.
 PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Sizes of the dictionary that are tried.
 N_COMPONENTS = (40, 80, 120, 160, 200, 256)
-#: Settings that are tried for each base learner.
-BASE_GRIDS = {
-    "oasis": [{"aggressiveness": c} for c in PAPER_GRID],
-    "scml": [{"beta": b} for b in (1e-5, 1e-4, *sorted(PAPER_GRID))],  # the authors' two first
-}
 
 
-def _base(name, seed, **parameters):
-    """The base learner of that name; its own constants are those of the specification."""
-    return {"oasis": OASIS, "scml": SCML}[name](random_state=seed, **parameters)
+def _dictionary_grid(n_features):
+    """Sizes of the dictionary, the largest first, and code penalties, the smallest first."""
+    sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
+    pairs = [(d, penalty) for d in sizes for penalty in sorted(PAPER_GRID)]
+    return [{"n_components": d, "code_penalty": penalty} for d, penalty in pairs]
 
 
-def _tune_single(name, tasks, seed, n_neighbors):
-    """Choose the base learner's parameter; returns parameters, validation error, runner."""
+@dataclass(frozen=True)
+class System:
+    """A row of the tables: how it is fitted and the settings that are tried."""
 
-    def make(**parameters):
-        return _single_task(_base(name, seed, **parameters))
-
-    chosen, error = _choose(make, BASE_GRIDS[name], tasks, n_neighbors)
-    return chosen, error, make(**chosen)
-
-
-def _tune_lifelong(name, tasks, seed, n_neighbors):
-    """The base learner's parameter as it was chosen for it alone, then d and the penalty."""
-    base, _, _ = _tune_single(name, tasks, seed, n_neighbors)
-    recalled = _Recalled(_base(name, seed, **base), _Fits())
-    limit = tasks[0].X_train.shape[1]
-    grid = [
-        {"n_components": d, "code_penalty": penalty}
-        for d in sorted({min(d, limit) for d in N_COMPONENTS}, reverse=True)
-        for penalty in sorted(PAPER_GRID)
-    ]
-
-    def make(learner=recalled, **parameters):
-        return _lifelong(learner, seed, **parameters)
-
-    chosen, error = _choose(make, grid, tasks, n_neighbors)
-    final = _Recalled(_base(name, seed, **base), _Fits())  # the same seeds, nothing recalled
-    return base | chosen, error, make(final, **chosen)
+    fit: Callable  # (tasks, seed, fits, **parameters) to a fitted system
+    grid: Callable = lambda n_features: [{}]
+    base: str | None = None  # the system whose chosen parameters are taken over
 
 
-#: System name to its tuner: (tasks, seed, k) to (chosen, validation error, refitted learner).
+def _oasis_grid(n_features):
+    return [{"aggressiveness": c} for c in PAPER_GRID]
+
+
+def _scml_grid(n_features):
+    return [{"beta": b} for b in (1e-5, 1e-4, *sorted(PAPER_GRID))]  # the authors' two first
+
+
+#: System name to what it is.
 SYSTEMS = {
-    "euclidean": lambda tasks, seed, k: (
-        {},
-        _validation_error(_single_task(None), tasks, k),
-        _single_task(None),
-    ),
-    "oasis": lambda tasks, seed, k: _tune_single("oasis", tasks, seed, k),
-    "scml": lambda tasks, seed, k: _tune_single("scml", tasks, seed, k),
-    "lifelong-oasis": lambda tasks, seed, k: _tune_lifelong("oasis", tasks, seed, k),
-    "lifelong-scml": lambda tasks, seed, k: _tune_lifelong("scml", tasks, seed, k),
+    "euclidean": System(_fit_euclidean),
+    "oasis": System(partial(_fit_alone, OASIS), _oasis_grid),
+    "scml": System(partial(_fit_alone, SCML), _scml_grid),
+    "lifelong-oasis": System(partial(_fit_lifelong, OASIS), _dictionary_grid, "oasis"),
+    "lifelong-scml": System(partial(_fit_lifelong, SCML), _dictionary_grid, "scml"),
 }
-#: Data set name to its loader and protocol.
-DATASETS = {"usps": (load_usps_tasks, {"n_neighbors": 1, "refit": True})}
 
 
-def run_one(dataset, split, system):
+def _part_of(task, learnt, asked):
+    """A task without test rows: some of its training rows, and others to be asked about."""
+    X, y = task.X_train, task.y_train
+    if task.centered:
+        X = X - X[learnt].mean(axis=0)
+    nothing = {"X_test": X[:0], "y_test": y[:0]}
+    rows = {"X_train": X[learnt], "X_validation": X[asked]}
+    return replace(task, y_train=y[learnt], y_validation=y[asked], **rows, **nothing)
+
+
+def _folds(tasks, n_folds, seed):
+    """Lists of tasks without test rows, to learn on and to ask about."""
+    if n_folds is None:
+        nothing = {"X_test": tasks[0].X_test[:0], "y_test": tasks[0].y_test[:0]}
+        return [[replace(t, **nothing) for t in tasks]]
+    merged = [t.with_validation() for t in tasks]
+    cuts = KFold(n_folds, shuffle=True, random_state=seed)
+    parts = [[_part_of(t, *cut) for cut in cuts.split(t.X_train)] for t in merged]
+    return [list(fold) for fold in zip(*parts, strict=True)]
+
+
+def _task_errors(fitted, task, part, n_neighbors):
+    """Error on a part of a task for each number of neighbours."""
+    X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+    labels = fitted.labels(X, task.name, max(n_neighbors))
+    return [float(np.mean(majority_vote(labels[:, :k]) != y)) for k in n_neighbors]
+
+
+def _validation_errors(fit, folds, n_neighbors):
+    """Mean error over folds and tasks for each number of neighbours."""
+    errors = []
+    for fold in folds:
+        fitted = fit(fold)
+        errors += [_task_errors(fitted, t, "validation", n_neighbors) for t in fold]
+    return np.mean(errors, axis=0)
+
+
+def tune(system, tasks, protocol, seed, base=None):
+    """The parameters and the number of neighbours with the smallest validation error.
+
+    Parameters
+    ----------
+    system : str
+        A key of `SYSTEMS`.
+    tasks : list of lml.datasets.Task
+        Their test rows are not looked at.
+    protocol : Protocol
+        Folds, and numbers of neighbours to choose from.
+    seed : int
+        Seed of the folds and of the learners.
+    base : dict or None, default=None
+        The parameters chosen for the system's base; None chooses them first.
+
+    Returns
+    -------
+    parameters : dict
+    n_neighbors : int
+    validation_error : float
+        Mean over folds and tasks; of equal settings the first of the grid is taken.
+    """
+    row, folds, fits = SYSTEMS[system], _folds(tasks, protocol.n_folds, seed), _Fits()
+    if row.base is not None and base is None:
+        base = tune(row.base, tasks, protocol, seed)[0]
+    grid = [(base or {}) | p for p in row.grid(tasks[0].X_train.shape[1])]
+    errors = []
+    for parameters in grid:
+        fit = partial(row.fit, seed=seed, fits=fits, **parameters)
+        errors.append(_validation_errors(fit, folds, protocol.n_neighbors))
+    best, k = np.unravel_index(np.argmin(errors), np.shape(errors))
+    return grid[best], protocol.n_neighbors[k], float(errors[best][k])
+
+
+def run_one(dataset, split, system, base=None):
     """Tune one system on one split, refit it, and measure it on the test rows of each task."""
-    load, protocol = DATASETS[dataset]
-    tasks, k = load(random_state=split), protocol["n_neighbors"]
-    parameters, validation_error, run = SYSTEMS[system](tasks, split, k)
-    final = [t.with_validation() for t in tasks] if protocol["refit"] else tasks
+    protocol = DATASETS[dataset]
+    tasks = protocol.load(random_state=split)
+    parameters, k, validation_error = tune(system, tasks, protocol, split, base)
+    final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
     started = time.perf_counter()
-    predict, state_bytes = run(final, k)
-    seconds = time.perf_counter() - started
+    fitted = SYSTEMS[system].fit(final, split, _Fits(), **parameters)  # nothing is recalled
+    seconds = round(time.perf_counter() - started, 2)
     common = (round(validation_error, 6), k, json.dumps(parameters))
     rows = []
     for t in final:
-        error = round(float(np.mean(predict(t.X_test, t.name) != t.y_test)), 6)
-        sizes = (len(t.y_train), len(t.y_test), round(seconds, 2), state_bytes)
+        error = round(_task_errors(fitted, t, "test", (k,))[0], 6)
+        sizes = (len(t.y_train), len(t.y_test), seconds, fitted.nbytes)
         rows.append(Row(dataset, split, system, t.name, error, *common, *sizes, _versions()))
     return rows
 
@@ -221,6 +299,12 @@ def read_rows(path):
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def _chosen(path):
+    """Parameters of each finished (split, system) of a results file."""
+    rows = read_rows(path)
+    return {(int(row["split"]), row["system"]): json.loads(row["parameters"]) for row in rows}
 
 
 def _append(path, rows):
@@ -258,11 +342,13 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=1, out="results", 
         The results file. Pairs that it already has are not run again.
     """
     path = Path(out) / f"{dataset}.csv"
-    done = {(int(row["split"]), row["system"]) for row in read_rows(path)}
-    jobs = [(s, name) for s in range(n_repeats) for name in systems or SYSTEMS]
-    jobs = [job for job in jobs if job not in done]
-    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    work = parallel(joblib.delayed(run_one)(dataset, *job) for job in jobs)
+    jobs = [(s, name) for name in systems or SYSTEMS for s in range(n_repeats)]
+    jobs = [job for job in jobs if job not in _chosen(path)]
+    parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
+    work = parallel(
+        joblib.delayed(run_one)(dataset, s, name, _chosen(path).get((s, SYSTEMS[name].base)))
+        for s, name in jobs
+    )
     for rows in tqdm(work, total=len(jobs), desc=dataset, disable=not progress):
         _append(path, rows)
     return path
