@@ -110,6 +110,7 @@ def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
     page.goto(url, wait_until="networkidle")  # lets the redirect of the front page happen
     page.evaluate("async () => { await window.MathJax?.startup?.promise; return true; }")
     page.wait_for_timeout(100)
+    page.evaluate("async () => { await document.fonts.ready; return true; }")  # or they abort
     seen = page.evaluate(LOOK)
     for event, handler in handlers.items():
         page.remove_listener(event, handler)
