@@ -1,8 +1,9 @@
 """Open every built page in headless Chromium at desktop and phone width.
 
-Fails on console errors, failed or off-site requests, equations that were not rendered,
-markup left raw, pictures that are missing or have no alternative text, dead links and
-anchors, launch links to files that do not exist, and sideways overflow.
+Fails on console errors, failed or off-site requests, equations that were not rendered or
+are wider than the text of the desktop page, markup left raw, pictures that are missing or
+have no alternative text, dead links and anchors, launch links to files that do not exist,
+and sideways overflow.
 
 Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. The browser
 is the one named by ``CHROME``, or a chromium or google-chrome on the path.
@@ -52,6 +53,10 @@ LOOK = """() => {
     mathErrors: document.querySelectorAll('mjx-merror, [data-mjx-error]').length,
     unrendered: [...document.querySelectorAll('.math')]
       .filter(e => !e.querySelector('mjx-container')).length,
+    clipped: [...document.querySelectorAll('div.math')].filter(e => {
+      const box = e.querySelector('mjx-container');
+      return box && box.scrollWidth > box.clientWidth + 1;
+    }).map(e => e.id),
     broken: images.filter(i => !i.naturalWidth).map(i => i.src),
     silent: images.filter(i => !i.alt).map(i => i.src),
     width: document.documentElement.scrollWidth,
@@ -122,6 +127,8 @@ def page_faults(seen: dict) -> list[str]:
     faults = [f"raw markup {match!r}" for match in sorted(set(RAW.findall(seen["text"])))]
     if seen["mathErrors"] or seen["unrendered"]:
         faults.append(f"{seen['mathErrors']} bad and {seen['unrendered']} unrendered equations")
+    if seen["room"] > SIZES["phone"][0]:  # on a phone a wide equation scrolls inside its box
+        faults += [f"equation wider than the text: {name}" for name in seen["clipped"]]
     if seen["width"] > seen["room"]:
         faults.append(f"sideways overflow: {seen['width']} in a window of {seen['room']}")
     faults += [f"missing picture {src}" for src in seen["broken"]]
