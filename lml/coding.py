@@ -8,6 +8,7 @@ minus the gradient to the subdifferential of the penalty.
 
 import warnings
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import numpy as np
 from scipy import linalg
@@ -125,6 +126,15 @@ class CodingResult:
     step: float
 
 
+def _check_run(tol, max_iter, step=1.0):
+    if not isinstance(step, Real) or not 0.0 < step < np.inf:
+        raise ValueError(f"step is {step!r}: use a positive finite number")
+    if not isinstance(tol, Real) or not 0.0 <= tol < np.inf:
+        raise ValueError(f"tol is {tol!r}: use a finite number >= 0")
+    if not isinstance(max_iter, Integral) or max_iter < 0:
+        raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
+
+
 def fista(
     smooth,
     penalty,
@@ -178,9 +188,8 @@ def fista(
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
     [[1.0, 0.5], [0.5, 2.0]]
     """
-    if not (tol >= 0.0 and max_iter >= 0):
-        raise ValueError(f"tol is {tol!r} and max_iter is {max_iter!r}: neither may be negative")
-    W = np.array(init, dtype=float)
+    _check_run(tol, max_iter, step)
+    W = np.array(check_array(init, dtype=np.float64, input_name="init"))
     scale = np.linalg.norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     history = []
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
@@ -211,13 +220,30 @@ def _check_coding(dictionary, target, code_penalty, init):
     """The dictionary as an array; every argument checked before any work is done."""
     L = check_array(dictionary, dtype=np.float64, order="C", input_name="dictionary")
     d = _check_target(target, L)
-    if not (np.isscalar(code_penalty) and 0.0 <= code_penalty < np.inf):
+    if not isinstance(code_penalty, Real) or not 0.0 <= code_penalty < np.inf:
         raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
     if init is not None and np.shape(init) != (d, d):
         raise ValueError(
             f"init has shape {np.shape(init)} but dictionary has {d} rows: use shape ({d}, {d})"
         )
-    return L
+    start = np.zeros((d, d))
+    if init is not None:
+        start = check_array(init, dtype=np.float64, input_name="init")
+    return L, (start + start.T) / 2
+
+
+def _check_size(smooth):
+    """The scale of the certificate and the norm of A; an error where squares overflow."""
+    with np.errstate(over="ignore"):
+        sizes = (linalg.norm(smooth.gram) ** 2, linalg.norm(smooth.projected) ** 2)
+    if not np.isfinite((*sizes, smooth.constant)).all():
+        raise ValueError(
+            f"dictionary has entries up to {np.sqrt(smooth.gram.diagonal().max()):.1e} and target"
+            f" up to {abs(smooth.projected).max():.1e} in it, whose squares overflow: rescale them"
+        )
+    largest = max(linalg.norm(smooth.gram, 2), np.finfo(float).tiny ** 0.25)
+    rounding = np.finfo(float).eps * largest * np.sqrt(2 * smooth.constant)  # of L M L'
+    return max(float(linalg.norm(smooth.projected)), rounding), largest
 
 
 def code_loss(dictionary, target):
@@ -295,12 +321,12 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
     >>> code_metric(np.eye(3)[:2], target, code_penalty=0.2).code.round(6).tolist()
     [[2.0, 0.3], [0.3, 1.0]]
     """
-    L = _check_coding(dictionary, target, code_penalty, init)
-    smooth, penalty = code_loss(L, target), OffDiagonalL1(code_penalty)
-    d, largest = len(L), max(linalg.norm(smooth.gram, 2), np.finfo(float).tiny ** 0.25)
-    scale = float(linalg.norm(smooth.projected))
-    start = np.zeros((d, d)) if init is None else (np.asarray(init) + np.transpose(init)) / 2
-    if np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
+    _check_run(tol, max_iter)
+    L, start = _check_coding(dictionary, target, code_penalty, init)
+    with np.errstate(over="ignore", invalid="ignore"):  # named by _check_size
+        smooth, penalty = code_loss(L, target), OffDiagonalL1(code_penalty)
+    scale, largest = _check_size(smooth)
+    if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
         start = penalty.prox(smooth.projected, 1.0)
     result = fista(smooth, penalty, start, largest**-2, tol, max_iter, scale, affine_gradient=True)
     if not result.converged:

@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -122,13 +123,13 @@ class Task:
 def _part_size(n_rows, size, argument):
     """Number of rows meant by a share in [0, 1) or by a count."""
     share = isinstance(size, float | np.floating) and 0 <= size < 1
-    count = round(size * n_rows) if share else size
-    if isinstance(count, bool | np.bool_) or not 0 <= count <= n_rows or count != int(count):
+    whole = isinstance(size, Integral) and not isinstance(size, bool) and 0 <= size <= n_rows
+    if not (share or whole):
         raise ValueError(
             f"{argument} is {size!r}, the task has {n_rows} rows: give a share in [0, 1)"
-            " or a whole number of rows"
+            " or a whole number of rows (an int: 1.0 is neither)"
         )
-    return int(count)
+    return round(size * n_rows) if share else int(size)
 
 
 def _split_rows(n_rows, train_size, validation_size, rng):

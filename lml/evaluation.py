@@ -6,6 +6,7 @@ prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounde
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 from scipy import sparse
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 
-from lml.neighbors import k_nearest, majority_vote
+from lml.neighbors import _check_n_neighbors, k_nearest, majority_vote
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -197,23 +198,46 @@ def forward_transfer(R, baseline=None):
         raise ValueError(
             f"baseline has shape {baseline.shape}: give one accuracy for each of the {len(R)} tasks"
         )
+    outside = baseline[(baseline < 0) | (baseline > 1)]
+    if outside.size:
+        raise ValueError(f"baseline contains {outside[0]}: give accuracies from 0 to 1 (1 - error)")
     before = _needed(np.diag(R, k=1), "the accuracy before arrival", first=1)
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
+def _label_codes(y):
+    """Numbers of the labels of a 1-d array, in order of first appearance."""
+    seen, labels = {}, y.tolist()
+    for row, label in enumerate(labels):
+        if label is None or label != label:
+            raise ValueError(f"y[{row}] is {label!r}: every row needs a label")
+        seen.setdefault(label, len(seen))
+    return np.array([seen[label] for label in labels], dtype=np.intp)
+
+
+def _check_name(task):
+    """Refuse a task name that could not be looked up again."""
+    try:
+        usable = {task: task}.get(task) == task
+    except TypeError:
+        usable = False
+    if not usable:
+        raise TypeError(f"task is {task!r}: use a name that equals itself and can be a dict key")
+
+
 def _bounded_rows(y, max_rows, rng):
     """Indices of at most max_rows rows, stratified by class, in their old order."""
-    classes, codes = np.unique(y, return_inverse=True)
+    codes = _label_codes(y)
+    n_classes = len(set(codes.tolist()))
     if max_rows is None or len(y) <= max_rows:
         return np.arange(len(y))
-    if max_rows < len(classes):
+    if max_rows < n_classes:
         raise ValueError(
-            f"max_references={max_rows} is less than the {len(classes)} classes of"
+            f"max_references={max_rows} is less than the {n_classes} classes of"
             " the task: keep at least one row a class"
         )
-    order = rng.permutation(len(y))
-    key = np.empty(len(y))
-    for code in range(len(classes)):
+    order, key = rng.permutation(len(y)), np.empty(len(y))
+    for code in range(n_classes):
         rows = order[codes[order] == code]
         key[rows] = np.arange(len(rows)) / len(rows)
     return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
@@ -271,12 +295,12 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        kept = _bounded_rows(y, self.max_references, check_random_state(self.random_state))
-        if not 1 <= self.n_neighbors <= len(kept):
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} with {len(kept)} reference rows of"
-                f" task {task!r}: give from 1 to {len(kept)}"
-            )
+        _check_name(task)
+        most = self.max_references
+        if most is not None and (not isinstance(most, Integral) or most < 1):
+            raise ValueError(f"max_references is {most!r}: give a whole number from 1, or None")
+        kept = _bounded_rows(y, most, check_random_state(self.random_state))
+        _check_n_neighbors(self.n_neighbors, len(kept))
         self.references_ = {**getattr(self, "references_", {}), task: (X[kept], y[kept])}
         return self
 
@@ -396,7 +420,7 @@ def _unseen_score(reader, metric, task):
     X, (references, labels) = reader._query(task.X_test, task.name)
     kind = reader.learner.metric_type_
     predicted = _knn_labels(metric, kind, X, references, labels, reader.n_neighbors)
-    return float(np.mean(predicted == task.y_test))
+    return float(np.mean(predicted == column_or_1d(task.y_test)))
 
 
 def evaluate_stream(
@@ -422,7 +446,8 @@ def evaluate_stream(
     Raises
     ------
     ValueError
-        If there is no task or a name comes twice.
+        If there is no task, a name comes twice, or rows, labels or a number cannot be used;
+        nothing has been learned then.
 
     Notes
     -----
@@ -430,11 +455,11 @@ def evaluate_stream(
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """
-    tasks = list(tasks)
-    names = _stream_names(tasks)
+    names = _stream_names(tasks := list(tasks))
     reader = LifelongKNeighborsClassifier(learner, n_neighbors, max_references, random_state)
     for task in tasks:
         reader.fit(task.X_train, task.y_train, task=task.name)
+        check_consistent_length(task.X_test, column_or_1d(task.y_test))
     R = np.full((len(tasks), len(tasks)), np.nan)
     for s, new in enumerate(tasks):
         learner.partial_fit(new.X_train, new.y_train, task=new.name)

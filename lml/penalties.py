@@ -74,7 +74,7 @@ class OffDiagonalL1:
     def value(self, W):
         """The penalty of a square matrix W (d, d), a float."""
         W = np.abs(_square(W))
-        return float(self.strength * (W.sum() - W.trace()))
+        return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
 
     def prox(self, W, step=1.0):
         """The proximal operator of step * penalty: soft threshold off the diagonal.
@@ -84,7 +84,7 @@ class OffDiagonalL1:
         W : array of shape (d, d)
             A symmetric W gives a symmetric result.
         step : float, default=1.0
-            Non-negative; the threshold is step * strength.
+            Non-negative and finite; the threshold is step * strength.
 
         Returns
         -------
@@ -97,8 +97,8 @@ class OffDiagonalL1:
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
-        if not step >= 0:
-            raise ValueError(f"step must be non-negative, but it is {step!r}")
+        if not isinstance(step, Real) or not 0 <= step < np.inf:
+            raise ValueError(f"step must be a non-negative finite number, but it is {step!r}")
         threshold = step * self.strength
         return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
 

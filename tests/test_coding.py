@@ -257,3 +257,58 @@ def test_a_target_must_be_a_factored_metric():
 
 def test_examples_in_docstrings():
     assert doctest.testmod(lml.coding).failed == 0
+
+
+@pytest.mark.parametrize(("size", "scale"), [(1e155, 1.0), (1.0, 1e90)])
+def test_squares_that_overflow_are_an_error(size, scale):
+    L, M, _ = problem()
+    with pytest.raises(ValueError, match="overflow: rescale"):
+        code_metric(scale * L, FactoredMetric.from_dense(size * M), 0.1)
+
+
+@pytest.mark.parametrize("size", [1e-60, 1e60])
+def test_large_and_small_targets_are_coded_as_well_as_others(size):
+    L, M, _ = problem()
+    plain = code_metric(L, FactoredMetric.from_dense(M), 0.1)
+    scaled = code_metric(L, FactoredMetric.from_dense(size * M), size * 0.1)
+    assert plain.converged
+    assert scaled.converged
+    np.testing.assert_allclose(scaled.code / size, plain.code, atol=1e-6)
+
+
+def test_a_target_without_anything_in_the_dictionary_needs_no_steps():
+    L, M, rng = problem()
+    nothing = FactoredMetric.from_dense(np.zeros_like(M))
+    start = rng.standard_normal((4, 4))
+    outside = np.linalg.svd(L)[2][4:]  # orthogonal to the rows up to rounding
+    for target in (nothing, FactoredMetric(0.0, outside, np.eye(3))):
+        for init in (None, start) if target is nothing else (None,):
+            result = code_metric(L, target, 0.1, init=init)
+            assert (result.n_iter, result.converged) == (0, True)
+            assert np.abs(result.code).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"init": np.full((4, 4), np.nan)}, "init contains NaN"),
+        ({"code_penalty": "a"}, "code_penalty is 'a'"),
+        ({"code_penalty": None}, "code_penalty is None"),
+        ({"max_iter": 1.5}, "max_iter is 1.5"),
+        ({"max_iter": -1}, "max_iter is -1"),
+        ({"tol": "small"}, "tol is 'small'"),
+        ({"tol": np.nan}, "tol is nan"),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_named(change, said):
+    L, M, _ = problem()
+    arguments = {"code_penalty": 0.1} | change
+    with pytest.raises(ValueError, match=said):
+        code_metric(L, FactoredMetric.from_dense(M), **arguments)
+
+
+@pytest.mark.parametrize("step", [0, -1.0, np.inf, np.nan, "1"])
+def test_fista_needs_a_positive_step(step):
+    smooth = CodeLoss(np.eye(2), np.eye(2), 0.0)
+    with pytest.raises(ValueError, match="step is"):
+        fista(smooth, lml.coding.OffDiagonalL1(0.1), np.zeros((2, 2)), step=step)

@@ -1,5 +1,6 @@
 """Tests of lml.evaluation: transfer numbers, k-NN over a moving learner, streams."""
 
+import warnings
 from collections import namedtuple
 
 import numpy as np
@@ -198,11 +199,11 @@ def test_bounds_that_cannot_work():
     few = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=2)
     with pytest.raises(ValueError, match=r"max_references=2.*3 classes"):
         few.fit(task.X_train, task.y_train, task="t")
-    with pytest.raises(ValueError, match=r"n_neighbors=5 with 4"):
+    with pytest.raises(ValueError, match=r"n_neighbors is 5.*n_samples = 4"):
         LifelongKNeighborsClassifier(OneMetric(5), 5, max_references=4).fit(
             task.X_train, task.y_train, task="t"
         )
-    with pytest.raises(ValueError, match="n_neighbors=0"):
+    with pytest.raises(ValueError, match="n_neighbors is 0"):
         LifelongKNeighborsClassifier(OneMetric(5), 0).fit(task.X_train, task.y_train, task="t")
     with pytest.raises(NotFittedError):
         few.predict(task.X_test, task="t")
@@ -239,3 +240,73 @@ def test_sparse_references():
     )
     X, y = csr.references_["t"]
     assert csr.reference_nbytes_ == X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
+
+
+@pytest.mark.parametrize("n_neighbors", [1.5, "3", None])
+def test_n_neighbors_is_checked_before_anything_is_learnt(n_neighbors):
+    tasks, learner = make_tasks(), OneMetric(5)
+    learner.partial_fit = lambda *args, **kwargs: pytest.fail("the learner was trained")
+    with pytest.raises(ValueError, match=f"n_neighbors is {n_neighbors!r}"):
+        evaluate_stream(learner, tasks, n_neighbors=n_neighbors)
+
+
+@pytest.mark.parametrize("most", [12.5, "12", 0, -3])
+def test_max_references_is_a_whole_number(most):
+    task = make_tasks()[0]
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=most)
+    with pytest.raises(ValueError, match="max_references is"):
+        reader.fit(task.X_train, task.y_train, task="t")
+    assert not hasattr(reader, "references_")
+
+
+def test_labels_are_names_of_any_type():
+    task = make_tasks()[0]
+    names = dict(zip(np.unique(task.y_train).tolist(), (1, "a", (2, b"c")), strict=True))
+    mixed = np.empty(len(task.y_train), dtype=object)
+    mixed[:] = [names[label] for label in task.y_train.tolist()]
+    n = len(task.y_train) // 2
+    plain = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=n, random_state=0)
+    named = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=n, random_state=0)
+    plain.fit(task.X_train, task.y_train, task="t")
+    named.fit(task.X_train, mixed, task="t")
+    numbers = plain.predict(task.X_test, task="t").tolist()
+    assert named.predict(task.X_test, task="t").tolist() == [names[label] for label in numbers]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_label_is_named_by_its_row(missing):
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
+    y = np.array(["a", "b", missing, "a"], dtype=object)
+    with pytest.raises(ValueError, match=r"y\[2\] is (None|nan)"):
+        reader.fit(np.zeros((4, 5)), y, task="t")
+    with pytest.raises(ValueError, match=r"y\[1\] is nan"):
+        reader.fit(np.zeros((2, 5)), [0.0, np.nan], task="t")
+    assert not hasattr(reader, "references_")
+
+
+@pytest.mark.parametrize("task", [float("nan"), ["a"], {"a": 1}, ("a", [])])
+def test_a_task_name_must_be_found_again(task):
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
+    with pytest.raises(TypeError, match="task is"):
+        reader.fit(np.zeros((2, 5)), [0, 1], task=task)
+
+
+def test_labels_in_a_column_count_row_by_row():
+    flat = make_tasks()
+    column = [Task(t.name, t.X_train, t.y_train, t.X_test, t.y_test[:, None]) for t in flat]
+    unseen, results = FactoredMetric.identity(5), []
+    for tasks in (flat, column):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn names the column vector
+            result = evaluate_stream(OneMetric(5), tasks, n_neighbors=1, unseen=lambda _: unseen)
+        results.append(result)
+    np.testing.assert_array_equal(results[0].accuracy, results[1].accuracy)
+    short = [Task(t.name, t.X_train, t.y_train, t.X_test, t.y_test[:-1]) for t in flat]
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        evaluate_stream(OneMetric(5), short, n_neighbors=1)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 50.0])
+def test_a_baseline_is_an_accuracy(wrong):
+    with pytest.raises(ValueError, match="baseline contains"):
+        forward_transfer(CASE, baseline=[0.5, wrong, 0.5])

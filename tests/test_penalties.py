@@ -119,3 +119,14 @@ def test_bad_shapes_are_named(W):
 def test_bad_step():
     with pytest.raises(ValueError, match="step"):
         OffDiagonalL1(1.0).prox(np.eye(2), -0.1)
+
+
+def test_value_does_not_cancel_against_a_large_diagonal():
+    W = np.diag([1e20, -3e18, 7e19]) + 1e-3 * (1 - np.eye(3))
+    assert OffDiagonalL1(2.0).value(W) == pytest.approx(2.0 * 6e-3, rel=1e-12)
+
+
+@pytest.mark.parametrize("step", [np.inf, np.nan, -1e-9, "1", None])
+def test_a_step_is_a_finite_number(step):
+    with pytest.raises(ValueError, match="step must be"):
+        OffDiagonalL1(0.0).prox(np.eye(2), step)
