@@ -1,6 +1,7 @@
 # Generated from the modules beside it by tools/tangle.py: edit their chapters.
 """Learners that lifelong metric learning is compared with."""
 
+from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.offdiagonal import (
     CodePenalty,
     HingeCode,
@@ -9,4 +10,11 @@ from lml.baselines.offdiagonal import (
     TripletMap,
 )
 
-__all__ = ["CodePenalty", "HingeCode", "OffDiagonalLearner", "SmoothedHinge", "TripletMap"]
+__all__ = [
+    "CodePenalty",
+    "HingeCode",
+    "MultiTaskLMNN",
+    "OffDiagonalLearner",
+    "SmoothedHinge",
+    "TripletMap",
+]
