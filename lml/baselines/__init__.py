@@ -9,12 +9,15 @@ from lml.baselines.offdiagonal import (
     SmoothedHinge,
     TripletMap,
 )
+from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin
 
 __all__ = [
     "CodePenalty",
     "HingeCode",
     "MultiTaskLMNN",
     "OffDiagonalLearner",
+    "PooledMetricLearner",
     "SmoothedHinge",
+    "TaskMetricsMixin",
     "TripletMap",
 ]

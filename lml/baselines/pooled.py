@@ -1,0 +1,240 @@
+# Generated from book/baselines/pooled.ipynb by tools/tangle.py: edit the chapter.
+"""One metric for all tasks, and what joint learners of several tasks share.
+
+`PooledMetricLearner` fits a single-task estimator to the union of the tasks' rows.
+`split_tasks` takes a table of several tasks apart; `TaskMetricsMixin` gives an estimator with
+a metric for each task the methods that read them.
+"""
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import column_or_1d
+
+from lml.metrics import _split_pairs
+from lml.triplets import _check_rows, _class_numbers
+
+__all__ = ["PooledMetricLearner", "TaskMetricsMixin", "split_tasks"]
+
+
+def _task_names(tasks):
+    """The name of the task of each row, and the distinct names by first appearance."""
+    names = list(tasks.tolist() if hasattr(tasks, "tolist") else tasks)
+    for row, name in enumerate(names):
+        if name is None or name != name or isinstance(name, (list, dict, set)):
+            raise ValueError(f"tasks[{row}] is {name!r}: give each row the name of its task")
+    return names, list(dict.fromkeys(names))
+
+
+def _label_array(y):
+    """One label a row, in an array that keeps labels of different types apart."""
+    _class_numbers(y)  # refuses rows without a label
+    mixed = isinstance(y, (list, tuple)) and len({type(label) for label in y}) > 1
+    if not mixed:
+        return column_or_1d(y)
+    labels = np.empty(len(y), dtype=object)
+    labels[:] = y
+    return labels
+
+
+def _check_table(X, y, tasks):
+    """Rows, labels, names of the rows' tasks, distinct names; all of them checked."""
+    X, y, (names, distinct) = _check_rows(X), _label_array(y), _task_names(tasks)
+    lengths = X.shape[0], len(y), len(names)
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"X has {lengths[0]} rows, y has {lengths[1]} and tasks has {lengths[2]} entries:"
+            " give a label and a task for each row"
+        )
+    if not names:
+        raise ValueError("X has 0 rows: give the rows of at least one task")
+    return X, y, names, distinct
+
+
+def split_tasks(X, y, tasks):
+    """Take a table of several tasks apart.
+
+    Parameters
+    ----------
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Rows of all tasks, in any order.
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+    tasks : sequence of length n_samples
+        Name of each row's task, of any hashable type.
+
+    Returns
+    -------
+    parts : list of (name, rows, labels)
+        One entry a task, in the order of first appearance; rows keep their order.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, there is no row, a value of X is not finite, or a label or
+        the name of a task is missing.
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/pooled), eq. (pooled-union).
+
+    Examples
+    --------
+    >>> parts = split_tasks([[0.0], [1.0], [2.0]], [7, 8, 9], ["b", "a", "b"])
+    >>> [(name, X.tolist(), y.tolist()) for name, X, y in parts]
+    [('b', [[0.0], [2.0]], [7, 9]), ('a', [[1.0]], [8])]
+    """
+    X, y, names, distinct = _check_table(X, y, tasks)
+    number = {name: t for t, name in enumerate(distinct)}
+    codes = np.array([number[name] for name in names])
+    rows = [np.flatnonzero(codes == t) for t in range(len(distinct))]
+    return [(name, X[own], y[own]) for name, own in zip(distinct, rows, strict=True)]
+
+
+class TaskMetricsMixin:
+    """Reading methods of estimators that have a metric for each task.
+
+    The estimator sets `metrics_`, a dict from the name of a task to its `FactoredMetric`, and
+    has `metric_type`, "similarity" or "distance".
+
+    Examples
+    --------
+    >>> from lml.metrics import FactoredMetric
+    >>> class Scales(TaskMetricsMixin):
+    ...     metric_type = "distance"
+    ...     metrics_ = {"wide": FactoredMetric.identity(1, 4.0)}
+    >>> Scales().pair_score([[[0.0], [3.0]]], task="wide").tolist()
+    [-36.0]
+    """
+
+    @property
+    def metric_type_(self):
+        """What the metrics are: "similarity" or "distance"."""
+        return self.metric_type
+
+    def task_metric(self, task):
+        """The metric of a task, a FactoredMetric."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
+        if task not in self.metrics_:
+            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.metrics_)}")
+        return self.metrics_[task]
+
+    def __sklearn_is_fitted__(self):
+        return bool(getattr(self, "metrics_", None))
+
+    def metric_matrix(self, task):
+        """The metric of a task as a dense array (n_features, n_features)."""
+        return self.task_metric(task).to_dense()
+
+    def get_metric(self, task):
+        """The PSD distance of two vectors as a callable for scikit-learn's neighbours."""
+        return self.task_metric(task).psd().distance_function()
+
+    def transform(self, X, *, task):
+        """Rows embedded so that Euclidean geometry is that of the task's PSD read-out.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+        """
+        return self.task_metric(task).psd().embed(X)
+
+    def pair_score(self, pairs, *, task):
+        """Scores of pairs (n_pairs, 2, n_features); larger is closer.
+
+        x' M_t z for a similarity; minus the squared distance under the positive semi-definite
+        read-out for a distance.
+        """
+        metric = self.task_metric(task)
+        left, right = _split_pairs(pairs)
+        if self.metric_type_ == "similarity":
+            return metric.paired(left, right)
+        return -metric.psd().quadratic(left - right)
+
+
+class PooledMetricLearner(TaskMetricsMixin, BaseEstimator):
+    """One metric for all tasks: a single-task learner on the union of their rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Learns from all rows: `SCML`, `LMNN`, `OASIS` or another one with ``metric_`` after
+        ``fit(X, y)`` and with ``metric_type``. It is cloned.
+    shared_labels : bool, default=True
+        Whether a label means the same in every task. False: labels of different tasks are
+        different classes, even if they look alike.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        Fitted to the union.
+    metrics_ : dict
+        Name of each task to the metric, one and the same object for all.
+    tasks_ : list
+        Names in the order of first appearance.
+    metric_type_ : {"similarity", "distance"}
+        That of the estimator.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 15 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
+    Paper: section V-A (uSCML and uLMNN).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from lml.scml import SCML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tasks = ["even" if row % 2 == 0 else "odd" for row in range(150)]
+    >>> learner = PooledMetricLearner(SCML(n_basis=20, n_steps=2000, random_state=0))
+    >>> learner.fit(X, y, tasks=tasks).transform(X[:2], task="odd").shape
+    (2, 4)
+    """
+
+    def __init__(self, estimator, shared_labels=True):
+        self.estimator, self.shared_labels = estimator, shared_labels
+
+    @property
+    def metric_type(self):
+        """What the estimator learns: "similarity" or "distance"."""
+        return getattr(self, "estimator_", self.estimator).metric_type
+
+    def fit(self, X, y, *, tasks):
+        """Learn one metric from the rows of all tasks.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+            Rows of all tasks; CSR if the estimator takes it.
+        y : array-like of shape (n_samples,)
+            Labels of any type. A task may have few of them: only the union must make
+            triplets or pairs.
+        tasks : sequence of length n_samples
+            Name of each row's task.
+
+        Returns
+        -------
+        self : PooledMetricLearner
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the table or a parameter cannot be used. Nothing is stored then.
+        """
+        if self.shared_labels not in (True, False):
+            raise ValueError(f"shared_labels is {self.shared_labels!r}: use True or False")
+        X, y, names, distinct = _check_table(X, y, tasks)
+        if not self.shared_labels:
+            y, _ = _class_numbers(list(zip(names, y.tolist())))
+        estimator = clone(self.estimator).fit(X, y)
+        self.estimator_, self.n_features_in_ = estimator, X.shape[1]
+        self.tasks_, self.metrics_ = distinct, dict.fromkeys(distinct, estimator.metric_)
+        return self
