@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 
-from lml.neighbors import _check_n_neighbors, k_nearest, majority_vote
+from lml.neighbors import _check_n_neighbors, _class_numbers, k_nearest, majority_vote
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -205,16 +205,6 @@ def forward_transfer(R, baseline=None):
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
-def _label_codes(y):
-    """Numbers of the labels of a 1-d array, in order of first appearance."""
-    seen, labels = {}, y.tolist()
-    for row, label in enumerate(labels):
-        if label is None or label != label:
-            raise ValueError(f"y[{row}] is {label!r}: every row needs a label")
-        seen.setdefault(label, len(seen))
-    return np.array([seen[label] for label in labels], dtype=np.intp)
-
-
 def _check_name(task):
     """Refuse a task name that could not be looked up again."""
     try:
@@ -227,17 +217,16 @@ def _check_name(task):
 
 def _bounded_rows(y, max_rows, rng):
     """Indices of at most max_rows rows, stratified by class, in their old order."""
-    codes = _label_codes(y)
-    n_classes = len(set(codes.tolist()))
+    codes, classes = _class_numbers(y)
     if max_rows is None or len(y) <= max_rows:
         return np.arange(len(y))
-    if max_rows < n_classes:
+    if max_rows < len(classes):
         raise ValueError(
-            f"max_references={max_rows} is less than the {n_classes} classes of"
+            f"max_references={max_rows} is less than the {len(classes)} classes of"
             " the task: keep at least one row a class"
         )
     order, key = rng.permutation(len(y)), np.empty(len(y))
-    for code in range(n_classes):
+    for code in range(len(classes)):
         rows = order[codes[order] == code]
         key[rows] = np.arange(len(rows)) / len(rows)
     return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])

@@ -14,7 +14,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.triplets import _check_rows, _class_numbers, _count
+from lml.neighbors import _class_numbers
+from lml.triplets import _check_rows, _count
 
 __all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
 
@@ -193,11 +194,19 @@ def fisher_directions(X, y, n_directions=None, regularization=1.0):
     return _directions(X, codes, most, _strength(regularization, "regularization"))
 
 
+def _short(X):
+    """A CSR matrix with 32-bit indices, which k-means wants; other rows as they are."""
+    if not sparse.issparse(X) or X.nnz > np.iinfo(np.int32).max:
+        return X
+    places = (part.astype(np.int32, copy=False) for part in (X.indices, X.indptr))
+    return sparse.csr_array((X.data, *places), shape=X.shape)
+
+
 def _centres(X, n_regions, random_state):
     """Means of k-means clusters; fewer than n_regions where rows coincide."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
-        labels = KMeans(n_regions, n_init=1, random_state=random_state).fit(X).labels_
+        labels = KMeans(n_regions, n_init=1, random_state=random_state).fit(_short(X)).labels_
     return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
 
 

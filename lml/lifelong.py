@@ -25,7 +25,8 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _split_pairs, _times
+from lml.metrics import FactoredMetric, _learnt_metric, _split_pairs, _times
+from lml.neighbors import _class_numbers
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
@@ -200,14 +201,14 @@ class LifelongMetricLearner(BaseEstimator):
             then exactly what it was before the call.
         """
         self._check_parameters()
-        X, y = self._check_task(X, y, task)
+        X, y, labels = self._check_task(X, y, task)
         root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
         target, kind = self._learn_target(X, y, task, fit_seed)
         triplets = self._triplets(X, y, kind, triplet_seed)
         start = getattr(self, "dictionary_", None)
         if start is None:
             start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
-        state = self._next_state(start, target, X, y, triplets, kind, task)
+        state = self._next_state(start, target, X, labels, triplets, kind, task)
         vars(self).update(state, metric_type_=kind, n_features_in_=X.shape[1], _root=root)
         return self
 
@@ -233,10 +234,10 @@ class LifelongMetricLearner(BaseEstimator):
         if task != task:
             raise ValueError(f"task={task!r} is not equal to itself: use another name")
         X = _check_rows(X, getattr(self, "n_features_in_", None))
-        y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        _check_classes(y, task)
-        return X, y
+        codes, labels = _class_numbers(y)
+        _check_classes(codes, task)
+        return X, codes, labels
 
     def _seeds(self, task):
         """The root seed and three seeds of this visit."""
@@ -268,7 +269,7 @@ class LifelongMetricLearner(BaseEstimator):
         if known and self.revisit == "step":
             return self._one_step(X, y, task, seed), self.metric_type_
         learner = self._base_learner(task, seed).fit(X, y)
-        target, kind = learner.metric_, learner.metric_type
+        target, kind = _learnt_metric(learner, "base_learner")
         if kind != getattr(self, "metric_type_", kind):
             raise ValueError(
                 f"the base learner gives a {kind}, the earlier tasks have a"
@@ -366,7 +367,7 @@ class LifelongMetricLearner(BaseEstimator):
         new = object()  # a key that no task has
         return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, longest)
 
-    def _next_state(self, start, target, X, y, triplets, kind, task):
+    def _next_state(self, start, target, X, labels, triplets, kind, task):
         """The attributes after the visit, as new objects."""
         L, codes = self._move_dictionary(start, target, X, triplets, kind, task)
         values = {}
@@ -375,8 +376,8 @@ class LifelongMetricLearner(BaseEstimator):
             metric = FactoredMetric(0.0, rows, code)
             values[when], gradient = triplet_gradient(metric, X, triplets, kind)
         seen = self._record(task)
-        classes = tuple(dict.fromkeys((*seen.classes, *y.tolist())))
-        counts = (seen.number, classes, seen.n_rows + len(y), seen.n_visits + 1)
+        classes = tuple(dict.fromkeys((*seen.classes, *labels)))
+        counts = (seen.number, classes, seen.n_rows + X.shape[0], seen.n_visits + 1)
         record = TaskRecord(*counts, **values, **_diagnostics(target, L, code))
         tasks = self._in_order(getattr(self, "tasks_", {}), task, record)
         return {

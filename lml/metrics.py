@@ -673,6 +673,20 @@ def _learns_distance(estimator):
     return True
 
 
+def _learnt_metric(estimator, parameter):
+    """The metric and the metric type of a fitted learner; an error names the parameter."""
+    metric, kind = (getattr(estimator, name, None) for name in ("metric_", "metric_type"))
+    if isinstance(metric, np.ndarray):
+        metric = FactoredMetric.from_dense(metric)
+    if not isinstance(metric, FactoredMetric) or kind not in ("similarity", "distance"):
+        raise TypeError(
+            f"{parameter} is a {type(estimator).__name__}, whose fit gives a metric_ of type"
+            f" {type(metric).__name__} and whose metric_type is {kind!r}: use a metric learner such"
+            " as OASIS or SCML, with a FactoredMetric and 'similarity' or 'distance'"
+        )
+    return metric, kind
+
+
 class MetricLearnerMixin(TransformerMixin):
     """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
 

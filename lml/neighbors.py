@@ -5,16 +5,16 @@ A score is larger for a closer row: the similarity itself, or minus the squared 
 Ties go to the reference that comes first, tied votes to the nearest of the tied labels.
 """
 
-from numbers import Integral
+import copy
+from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import gen_batches
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import column_or_1d, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lml.metrics import FactoredMetric, _check_rows, pairwise_scores
+from lml.metrics import FactoredMetric, _check_rows, _learnt_metric, pairwise_scores
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
 
@@ -191,6 +191,42 @@ def majority_vote(labels):
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+def _class_numbers(y):
+    """Class of each row, numbered by first appearance, and the labels in that order."""
+    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
+        labels = list(y)  # as they are: an array would turn 1 and "1" into one class
+    else:
+        labels = column_or_1d(y, warn=True).tolist()
+    for row, label in enumerate(labels):
+        missing = isinstance(label, Real) and label != label
+        if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
+            raise ValueError(f"y[{row}] is {label!r}: drop the rows without a label")
+    seen = {}
+    numbers_ = [seen.setdefault(label, len(seen)) for label in labels]
+    return np.array(numbers_, dtype=np.intp), list(seen)
+
+
+def _sorted_classes(y):
+    """The labels, sorted where they have an order, and the number of each row's label."""
+    codes, labels = _class_numbers(y)
+    if len(labels) == len(codes) and any(isinstance(v, float) and v % 1 for v in labels):
+        raise ValueError(
+            f"Unknown label type: continuous. The {len(codes)} labels are fractions and no two"
+            " are equal, as in regression: give classes"
+        )
+    try:
+        order = sorted(range(len(labels)), key=labels.__getitem__)
+    except TypeError:  # labels of several types
+        order = list(range(len(labels)))
+    if hasattr(y, "dtype"):  # keep it
+        classes = column_or_1d(y)[np.unique(codes, return_index=True)[1][order]]
+    else:
+        classes = np.asarray(labels)[order]
+        if classes.tolist() != [labels[i] for i in order]:  # 1 and "a" became strings
+            classes = np.array([*labels, None], dtype=object)[order]
+    return classes, np.argsort(order)[codes]
+
+
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier under a metric that it learns first.
 
@@ -255,18 +291,24 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If X or y is not usable, or there are fewer rows than neighbours.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        check_classification_targets(y)
-        _check_n_neighbors(self.n_neighbors, X.shape[0])
-        learner = None if self.estimator is None else clone(self.estimator).fit(X, y)
-        self.classes_, self._codes = np.unique(y, return_inverse=True)
-        self.estimator_, self.references_ = learner, X.copy()
+        learnt = copy.copy(self)
+        learnt._fit(X, y)
+        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
         return self
+
+    def _fit(self, X, y):
+        X = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)[0]
+        self.classes_, self._codes = _sorted_classes(y)
+        _check_n_neighbors(self.n_neighbors, X.shape[0])
+        self.estimator_, self.references_ = None, X.copy()
+        if self.estimator is not None:
+            self.estimator_ = clone(self.estimator).fit(X, self._codes)
+        self._metric()
 
     def _metric(self):
         if self.estimator_ is None:
             return FactoredMetric.identity(self.n_features_in_), "distance"
-        return self.estimator_.metric_, self.estimator_.metric_type
+        return _learnt_metric(self.estimator_, "estimator")
 
     def kneighbors(self, X=None, n_neighbors=None):
         """Nearest references of the rows of X (n, D), nearest first.

@@ -5,16 +5,17 @@ Two exact forms of one loop: the dense form keeps W, the kernel form keeps the s
 training rows and costs O(n) a step whatever the number of features.
 """
 
+import copy
 from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.neighbors import _class_numbers
 from lml.triplets import sample_triplets
 
 __all__ = ["OASIS", "passive_aggressive_step"]
@@ -162,18 +163,22 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
             If a parameter is out of range, X is not finite, or y allows no triplet.
         """
         self._check_parameters()
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_min_samples=3,
-            ensure_all_finite=False,
-        )  # fmt: skip
+        learnt = copy.copy(self)
+        learnt._fit(X, y)
+        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        return self
+
+    def _fit(self, X, y):
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
+        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
+        codes, labels = _class_numbers(y)
         _check_finite(X)
-        check_classification_targets(y)
         start = self._start(X.shape[1])
+        y = [labels[code] for code in codes]  # of any type, as they are
         triplets = sample_triplets(y, self.n_steps, self.random_state)
         self.metric_, losses, self.n_updates_ = _run(X, triplets, self.aggressiveness, start)
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
-        return self
 
     def _check_parameters(self):
         C, steps = self.aggressiveness, self.n_steps

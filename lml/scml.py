@@ -6,6 +6,7 @@ triplets plus an l1 penalty, by regularised dual averaging. The metric is a squa
 and stays factored: FactoredMetric(0, basis, weights).
 """
 
+import copy
 import numbers
 
 import numpy as np
@@ -16,7 +17,8 @@ from sklearn.utils.validation import validate_data
 
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.triplets import _check_rows, _class_numbers, _count, nearest_triplets
+from lml.neighbors import _class_numbers
+from lml.triplets import _check_rows, _count, nearest_triplets
 
 __all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
 
@@ -285,17 +287,24 @@ class SCML(MetricLearnerMixin, BaseEstimator):
             the labels allow no triplet. Nothing is stored then.
         """
         self._check_parameters()
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False,
-            ensure_min_samples=3,
-        )  # fmt: skip
+        learnt = copy.copy(self)
+        learnt._fit(X, y)
+        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        return self
+
+    def _fit(self, X, y):
+        """Check the rows, choose triplets and basis, learn the weights."""
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
+        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
+        codes, labels = _class_numbers(y)
+        y = [labels[code] for code in codes]
         _check_finite(X)
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
         rng, n_basis = check_random_state(self.random_state), self.n_basis
         if n_basis is None:
-            n_basis = max(100, 20 * (len(_class_numbers(y)[1]) - 1))
-        basis = local_fisher_basis(X, y, n_basis, random_state=rng)
-        return self._learn(X, basis, triplets, rng)
+            n_basis = max(100, 20 * codes.max())
+        basis = local_fisher_basis(X, codes, n_basis, random_state=rng)
+        self._learn(X, basis, triplets, rng)
 
     def _learn(self, X, basis, triplets, rng):
         """Project, weigh, store."""
@@ -306,7 +315,6 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         )
         self.basis_, self.n_triplets_ = basis, len(triplets)
         self.metric_ = FactoredMetric(0.0, basis, self.weights_)
-        return self
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -11,10 +11,11 @@ import numbers
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.metrics import FactoredMetric
+from lml.neighbors import _class_numbers
 
 __all__ = [
     "all_triplets",
@@ -28,21 +29,6 @@ __all__ = [
     "triplet_loss",
     "triplet_margins",
 ]
-
-
-def _class_numbers(y):
-    """Class of each row, numbered by first appearance, and the labels in that order."""
-    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
-        labels = list(y)  # as they are: an array would turn 1 and "1" into one class
-    else:
-        labels = column_or_1d(y, warn=True).tolist()
-    for row, label in enumerate(labels):
-        missing = isinstance(label, numbers.Real) and label != label
-        if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
-            raise ValueError(f"y[{row}] is {label!r}: drop the rows without a label")
-    seen = {}
-    numbers_ = [seen.setdefault(label, len(seen)) for label in labels]
-    return np.array(numbers_, dtype=np.intp), list(seen)
 
 
 def _classes_with_triplets(y):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 
 from lml import lifelong
 from lml.evaluation import LifelongKNeighborsClassifier
@@ -499,3 +500,69 @@ def test_nearest_neighbours_read_the_moving_learner():
     assert reader.score(X[30:], y[30:], task="t") > 0.6
     learner.partial_fit(*make_task(1), task="other")
     assert 0 <= reader.score(X[30:], y[30:], task="t") <= 1
+
+
+@pytest.mark.parametrize("base", ["oasis", "scml"])
+def test_sparse_rows_with_long_indices(base):
+    X, y = make_blobs(40, n_features=6, centers=3, random_state=0)
+    long = sparse.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    found = [
+        LifelongMetricLearner(base, 3, random_state=0).partial_fit(rows, y, task=0).metric_matrix(0)
+        for rows in (long, sparse.csr_array(X))
+    ]
+    np.testing.assert_array_equal(*found)
+    assert long.indices.dtype == long.indptr.dtype == np.int64
+
+
+@pytest.mark.parametrize("base", ["oasis", "scml"])
+@pytest.mark.parametrize("revisit", ["average", "step"])
+@pytest.mark.parametrize(
+    "names", [["b", "a", "c"], [b"b", b"a", b"c"], [0.5, 1.5, -2.5], [1, "a", (2, "c")], [3, 1, 2]]
+)
+def test_labels_are_names_of_any_type_for_every_base_and_visit(base, revisit, names):
+    X, y = make_blobs(40, n_features=6, centers=3, random_state=0)
+    labels = np.empty(3, dtype=object)
+    labels[:] = names
+    metrics = []
+    for form in (y, labels[y], labels[y].tolist()):
+        learner = LifelongMetricLearner(base, 3, revisit=revisit, random_state=0)
+        learner.partial_fit(X, form, task=0).partial_fit(X[::-1], form[::-1], task=0)
+        metrics.append(learner.metric_matrix(0))
+    np.testing.assert_array_equal(metrics[1], metrics[0])
+    np.testing.assert_array_equal(metrics[2], metrics[0])
+    assert learner.tasks_[0].classes == tuple(dict.fromkeys(labels[y].tolist()))
+
+
+def test_a_base_learner_that_learns_no_metric_is_named_and_changes_nothing():
+    X, y = make_blobs(40, n_features=6, centers=3, random_state=0)
+    learner = LifelongMetricLearner("scml", 3, random_state=0).partial_fit(X, y, task="a")
+    before = pickle.dumps(vars(learner)["codes_"])
+    learner.set_params(base_learner=NeighborhoodComponentsAnalysis(max_iter=2))
+    with pytest.raises(TypeError, match="base_learner is a NeighborhoodComponentsAnalysis"):
+        learner.partial_fit(X, y, task="b")
+    assert list(learner.tasks_) == ["a"]
+    assert pickle.dumps(learner.codes_) == before
+
+
+class DenseMetric(BaseEstimator):
+    """A learner whose metric is a plain array."""
+
+    metric_type = "distance"
+
+    def fit(self, X, y):
+        self.metric_ = np.diag(np.arange(1.0, X.shape[1] + 1))
+        return self
+
+
+def test_a_base_learner_may_give_a_plain_array():
+    X, y = make_blobs(40, n_features=4, centers=3, random_state=0)
+    learner = LifelongMetricLearner(DenseMetric(), 4, random_state=0).partial_fit(X, y, task="a")
+    np.testing.assert_allclose(learner.metric_matrix("a"), np.diag([1.0, 2, 3, 4]), atol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_label_is_named_by_its_row(missing):
+    X = np.arange(12.0).reshape(4, 3)
+    with pytest.raises(ValueError, match=r"y\[2\] is (None|nan)"):
+        LifelongMetricLearner("scml", 2).partial_fit(X, ["a", "b", missing, "a"], task=0)

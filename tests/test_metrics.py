@@ -15,7 +15,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
 
 import lml.metrics
-from lml.metrics import FactoredMetric, MetricLearnerMixin, pairwise_scores, subspace_residual
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _learnt_metric,
+    pairwise_scores,
+    subspace_residual,
+)
 
 D = 7
 
@@ -384,3 +390,21 @@ def test_inputs_are_not_modified():
 
 def test_examples_in_the_docstrings():
     assert doctest.testmod(lml.metrics).failed == 0
+
+
+@pytest.mark.parametrize("metric", [None, [[1.0]], "x"])
+def test_a_learner_without_a_metric_is_named(metric):
+    class Odd:
+        metric_type = "distance"
+
+    odd = Odd()
+    odd.metric_ = metric
+    with pytest.raises(TypeError, match=r"base_learner is a Odd.*use a metric learner"):
+        _learnt_metric(odd, "base_learner")
+    odd.metric_, odd.metric_type = np.diag([1.0, 2.0]), "angle"
+    with pytest.raises(TypeError, match="metric_type is 'angle'"):
+        _learnt_metric(odd, "base_learner")
+    odd.metric_type = "similarity"
+    found, kind = _learnt_metric(odd, "base_learner")
+    assert kind == "similarity"
+    np.testing.assert_array_equal(found.to_dense(), np.diag([1.0, 2.0]))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors, NeighborhoodComponentsAnalysis
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml import neighbors
@@ -259,3 +260,68 @@ def test_kneighbors_of_the_references(rng):
 
 def test_examples_in_the_docstrings():
     assert doctest.testmod(neighbors).failed == 0
+
+
+def state(model):
+    return {k: v for k, v in vars(model).items() if k not in ("n_neighbors", "estimator")}
+
+
+@pytest.mark.parametrize("estimator", [None, OASIS(n_steps=50, random_state=0)])
+def test_a_fit_that_fails_leaves_the_classifier_as_it_was(estimator):
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    model = MetricKNeighborsClassifier(estimator, n_neighbors=3).fit(X, y)
+    before, answers = state(model), model.predict(X)
+    wide = np.c_[X, X]
+    for bad in (
+        lambda: model.set_params(n_neighbors=99).fit(wide, y),
+        lambda: model.set_params(n_neighbors="3").fit(wide, y),
+        lambda: model.set_params(n_neighbors=3).fit(wide, y + 0.5 + np.arange(30) / 64),
+        lambda: model.set_params(n_neighbors=3).fit(wide, [None, *y[1:]]),
+        lambda: model.set_params(estimator=NeighborhoodComponentsAnalysis()).fit(wide, y),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            bad()
+        assert state(model).keys() == before.keys()
+        assert all(state(model)[name] is before[name] for name in before)
+    np.testing.assert_array_equal(model.set_params(n_neighbors=3).predict(X), answers)
+
+
+def test_an_estimator_that_learns_no_metric_is_named():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    with pytest.raises(TypeError, match="estimator is a NeighborhoodComponentsAnalysis"):
+        MetricKNeighborsClassifier(NeighborhoodComponentsAnalysis(max_iter=2)).fit(X, y)
+
+
+NAMES = {
+    "strings": ["b", "a", "c"],
+    "bytes": [b"b", b"a", b"c"],
+    "halves": [0.5, 1.5, -2.5],
+    "bools and a number": [True, False, 7],
+    "several types": [1, "a", b"c"],
+    "numbers as objects": [3, 1, 2],
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("estimator", [None, OASIS(n_steps=50, random_state=0)])
+def test_labels_are_names(kind, estimator):
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    plain = MetricKNeighborsClassifier(estimator, n_neighbors=1).fit(X, y).predict(X + 0.3)
+    names = np.empty(3, dtype=object)
+    names[:] = NAMES[kind]
+    forms = [names[y], names[y].tolist()]
+    if kind in ("strings", "bytes", "halves"):
+        forms.append(np.array(NAMES[kind])[y])
+    for labels in forms:
+        model = MetricKNeighborsClassifier(estimator, n_neighbors=1).fit(X, labels)
+        assert model.predict(X + 0.3).tolist() == names[plain].tolist()
+        assert set(model.classes_.tolist()) == set(NAMES[kind])
+
+
+def test_sparse_rows_with_long_indices():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    long = sparse.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    plain = MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0)).fit(X, y)
+    model = MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0)).fit(long, y)
+    np.testing.assert_array_equal(model.predict(long), plain.predict(X))

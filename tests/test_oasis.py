@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.metrics import FactoredMetric
@@ -230,3 +231,41 @@ def test_no_large_matrix_for_many_features():
     model = OASIS(n_steps=200, random_state=0).fit(X, rng.integers(2, size=30))
     assert sparse.issparse(model.metric_.factor)
     assert model.metric_.nbytes < 1e6
+
+
+def test_a_fit_that_fails_leaves_the_learner_as_it_was():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    model = OASIS(n_steps=50, random_state=0).fit(X, y)
+    before, answers = dict(vars(model)), model.transform(X)
+    for bad in (np.zeros(30), np.arange(30), [None, *y[1:]], y[1:]):
+        with pytest.raises(ValueError, match=r"y|inconsistent"):
+            model.fit(np.c_[X, X], bad)
+        assert vars(model).keys() == before.keys()
+        assert all(vars(model)[name] is before[name] for name in before)
+    np.testing.assert_array_equal(model.transform(X), answers)
+    assert model.fit(X, y) is model
+
+
+@pytest.mark.parametrize(
+    "names", [["b", "a", "c"], [b"b", b"a", b"c"], [0.5, 1.5, -2.5], [1, "a", b"c"], [3, 1, 2]]
+)
+def test_labels_are_names_of_any_type(names):
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    plain = OASIS(n_steps=50, random_state=0).fit(X, y).metric_.to_dense()
+    labels = np.empty(3, dtype=object)
+    labels[:] = names
+    for form in (labels[y], labels[y].tolist()):
+        found = OASIS(n_steps=50, random_state=0).fit(X, form).metric_.to_dense()
+        np.testing.assert_array_equal(found, plain)
+
+
+def test_sparse_rows_with_long_indices():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    long = sparse.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    found, plain = (
+        OASIS(n_steps=50, random_state=0).fit(rows, y).metric_.to_dense()
+        for rows in (long, sparse.csr_array(X))
+    )
+    np.testing.assert_array_equal(found, plain)
+    assert long.indices.dtype == np.int64

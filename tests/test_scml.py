@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -259,3 +260,41 @@ def test_pickle_and_copies():
     for other in (pickle.loads(pickle.dumps(learner)), copy.deepcopy(learner)):
         np.testing.assert_array_equal(other.transform(X), learner.transform(X))
     np.testing.assert_array_equal(clone(learner).fit(X, y).weights_, learner.weights_)
+
+
+def test_a_fit_that_fails_leaves_the_learner_as_it_was():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    model = SCML(n_basis=10, n_steps=200, random_state=0).fit(X, y)
+    before, answers = dict(vars(model)), model.transform(X)
+    for bad in (np.zeros(30), np.arange(30), [None, *y[1:]], y[1:]):
+        with pytest.raises(ValueError, match=r"y|inconsistent"):
+            model.fit(np.c_[X, X], bad)
+        assert vars(model).keys() == before.keys()
+        assert all(vars(model)[name] is before[name] for name in before)
+    np.testing.assert_array_equal(model.transform(X), answers)
+    assert model.fit(X, y) is model
+
+
+@pytest.mark.parametrize(
+    "names", [["b", "a", "c"], [b"b", b"a", b"c"], [0.5, 1.5, -2.5], [1, "a", b"c"], [3, 1, 2]]
+)
+def test_labels_are_names_of_any_type(names):
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    plain = SCML(n_basis=10, n_steps=200, random_state=0).fit(X, y).metric_.to_dense()
+    labels = np.empty(3, dtype=object)
+    labels[:] = names
+    for form in (labels[y], labels[y].tolist()):
+        found = SCML(n_basis=10, n_steps=200, random_state=0).fit(X, form).metric_.to_dense()
+        np.testing.assert_array_equal(found, plain)
+
+
+def test_sparse_rows_with_long_indices():
+    X, y = make_blobs(30, n_features=4, random_state=0)
+    long = sparse.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    found, plain = (
+        SCML(n_basis=10, n_steps=200, random_state=0).fit(rows, y).metric_.to_dense()
+        for rows in (long, sparse.csr_array(X))
+    )
+    np.testing.assert_array_equal(found, plain)
+    assert long.indices.dtype == np.int64
