@@ -9,12 +9,14 @@ from lml.baselines.offdiagonal import (
     SmoothedHinge,
     TripletMap,
 )
+from lml.baselines.omtrsl import MultiTaskOASIS
 from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin
 
 __all__ = [
     "CodePenalty",
     "HingeCode",
     "MultiTaskLMNN",
+    "MultiTaskOASIS",
     "OffDiagonalLearner",
     "PooledMetricLearner",
     "SmoothedHinge",

@@ -1,0 +1,290 @@
+# Generated from book/baselines/omtrsl.ipynb by tools/tangle.py: edit the chapter.
+"""Online multi-task similarities: OASIS for all tasks at once, coupled by a relation matrix.
+
+Every triplet of one task moves the matrices of all tasks, by a passive-aggressive step in the
+norm of the relation matrix. Coupling 0 is OASIS for each task alone, an infinite coupling is
+one OASIS on the pooled triplets.
+"""
+
+from numbers import Real
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.linalg.blas import dger
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
+
+from lml.baselines.pooled import TaskMetricsMixin, split_tasks
+from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
+from lml.triplets import sample_triplets
+
+__all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
+
+
+def relation_inverse(n_tasks, coupling):
+    """The inverse of the relation matrix (1 + b) I - b / T 11' of T tasks.
+
+    Parameters
+    ----------
+    n_tasks : int
+        T, at least 1.
+    coupling : float
+        b, from 0 (independent tasks) to infinity (one task).
+
+    Returns
+    -------
+    R : ndarray of shape (n_tasks, n_tasks)
+        Symmetric, rows sum to 1. Singular when the coupling is infinite.
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
+    the paper.
+
+    Examples
+    --------
+    >>> relation_inverse(2, 1.0).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+    shared = 1.0 if coupling == np.inf else coupling / (1.0 + coupling)
+    return (1.0 - shared) * np.eye(n_tasks) + shared / n_tasks
+
+
+def multitask_step(W, task, anchor, positive, negative, aggressiveness, relation):
+    """One step for all tasks: the nearest matrices that pay little hinge of one task.
+
+    Parameters
+    ----------
+    W : ndarray of shape (T, D, D)
+        The current matrices; not modified.
+    task : int
+        Number of the task that the triplet belongs to.
+    anchor, positive, negative : ndarray of shape (D,)
+        The rows of the triplet.
+    aggressiveness : float
+        The cap C > 0 of the multiplier.
+    relation : ndarray of shape (T, T)
+        The inverse of the relation matrix.
+
+    Returns
+    -------
+    W : ndarray of shape (T, D, D)
+        The next matrices (`W` itself when the triplet has its margin).
+    step : float
+        The multiplier tau, in [0, C].
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
+    the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.eye(2)[[0, 0, 1]]
+    >>> W, step = multitask_step(np.zeros((2, 2, 2)), 0, *rows, 10.0, relation_inverse(2, 1.0))
+    >>> W[:, 0, 0].round(3).tolist(), round(step, 3)
+    ([0.5, 0.167], 0.667)
+    """
+    q = positive - negative
+    loss = 1.0 - anchor @ W[task] @ q
+    size = relation[task, task] * (anchor @ anchor) * (q @ q)
+    if loss <= 0 or size == 0:
+        return W, 0.0
+    step = float(min(aggressiveness, loss / size))
+    return W + step * np.multiply.outer(relation[:, task], np.outer(anchor, q)), step
+
+
+def _stream(parts, n_steps, random_state):
+    """Triplets in turn: the task of each step and its rows in the concatenation."""
+    starts = np.cumsum([0] + [X.shape[0] for _, X, _ in parts])
+    drawn = []
+    for start, (name, _, y) in zip(starts, parts):
+        try:
+            drawn.append(start + sample_triplets(y, n_steps, random_state))
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from None
+    owners = np.tile(np.arange(len(parts)), n_steps)
+    return owners, np.stack(drawn, axis=1).reshape(-1, 3)
+
+
+def _dense_form(X, owners, triplets, aggressiveness, relation, W):
+    """Run the steps on W (T, D, D) in place; returns the multipliers and the hinges."""
+    norms = np.einsum("ij,ij->i", X, X)
+    steps, losses = np.zeros((2, len(triplets)))
+    for n, (t, (i, j, k)) in enumerate(zip(owners, triplets)):
+        q = X[j] - X[k]
+        losses[n] = loss = max(0.0, 1.0 - X[i] @ W[t] @ q)
+        size = relation[t, t] * norms[i] * (q @ q)
+        if loss > 0 and size > 0:
+            steps[n] = min(aggressiveness, loss / size)
+            for s in np.flatnonzero(relation[:, t]):
+                # W[s] is C-ordered, so its transpose is what Fortran's update changes
+                dger(steps[n] * relation[s, t], q, X[i], a=W[s].T, overwrite_a=1)
+    return steps, losses
+
+
+def _kernel_form(X, owners, triplets, aggressiveness, relation, weights, start):
+    """The same steps through scores of rows; weights (T, n) are relation[:, task of row]."""
+    gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
+    scores, norms = start.bilinear(X, X), gram.diagonal()
+    PT = np.zeros_like(gram)  # (K gram)'
+    steps, losses = np.zeros((2, len(triplets)))
+    for n, (t, (i, j, k)) in enumerate(zip(owners, triplets)):
+        margin = scores[i, j] - scores[i, k] + (gram[i] * weights[t]) @ (PT[j] - PT[k])
+        losses[n] = loss = max(0.0, 1.0 - margin)
+        spread = norms[j] - 2.0 * gram[j, k] + norms[k]
+        if loss > 0 and norms[i] > 0 and spread > 1e-13 * (norms[j] + norms[k]):
+            steps[n] = min(aggressiveness, loss / (relation[t, t] * norms[i] * spread))
+            PT[:, i] += steps[n] * (gram[j] - gram[k])
+    return steps, losses
+
+
+def _coefficients(triplets, steps, n_rows):
+    """K of all steps, a sparse (n_rows, n_rows) array: the rows that were used only."""
+    active = np.flatnonzero(steps)
+    (i, j, k), tau = triplets[active].T, steps[active]
+    place = (np.concatenate([i, i]), np.concatenate([j, k]))
+    return sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(n_rows, n_rows))
+
+
+class MultiTaskOASIS(TaskMetricsMixin, BaseEstimator):
+    """Similarities of several tasks, learnt online and jointly from triplets.
+
+    Parameters
+    ----------
+    coupling : float, default=1.0
+        b >= 0: 0 learns every task alone, `numpy.inf` one similarity for all.
+    aggressiveness : float, default=0.1
+        Cap C > 0 of the multiplier of a step.
+    n_steps : int, default=20000
+        Triplets drawn of each task, at least 0.
+    relation : array-like of shape (T, T) or None, default=None
+        Relation matrix A, symmetric positive definite, tasks in order of first appearance;
+        `coupling` is not used then.
+    init : FactoredMetric, array-like of shape (D, D) or None, default=None
+        The metric all tasks start from; None is the identity.
+    random_state : int, RandomState instance or None, default=None
+        Source of the triplets. With an int every task draws what `lml.oasis.OASIS` draws
+        with that seed.
+
+    Attributes
+    ----------
+    metrics_ : dict
+        Task name to FactoredMetric, none of them symmetric in general.
+    tasks_ : list
+        Names of the tasks in order of first appearance.
+    relation_inverse_ : ndarray of shape (T, T)
+    n_updates_ : int
+        Steps that changed the metrics.
+    loss_curve_ : ndarray
+        Mean hinge before the step, over at most 50 blocks of consecutive steps.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
+    (omtrsl-lazy). Paper: section V-A describes the single-task learner (stOASIS); this joint one is
+    not in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(12, 3))
+    >>> labels, names = [0, 1] * 6, ["a"] * 6 + ["b"] * 6
+    >>> learner = MultiTaskOASIS(n_steps=50, random_state=0).fit(rows, labels, tasks=names)
+    >>> learner.task_metric("b").shape
+    (3, 3)
+    """
+
+    metric_type = "similarity"
+
+    def __init__(self, coupling=1.0, aggressiveness=0.1, n_steps=20_000, relation=None,
+                 init=None, random_state=None):  # fmt: skip
+        self.coupling, self.aggressiveness, self.n_steps = coupling, aggressiveness, n_steps
+        self.relation, self.init, self.random_state = relation, init, random_state
+
+    def fit(self, X, y, *, tasks):
+        """Learn the metrics of all tasks.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, D)
+            Rows of all tasks; sparse rows are never made dense.
+        y : array-like of shape (n,)
+            Labels, compared within a task only.
+        tasks : array-like of shape (n,)
+            Name of the task of each row.
+
+        Returns
+        -------
+        MultiTaskOASIS
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, X is not finite, or a task allows no triplet.
+            Nothing is stored then.
+        """
+        base = OASIS(self.aggressiveness, self.n_steps, self.init)
+        base._check_parameters()
+        parts = split_tasks(X, y, tasks)
+        relation, start = self._relation(len(parts)), base._start(parts[0][1].shape[1])
+        owners, triplets = _stream(parts, self.n_steps, self.random_state)
+        metrics, steps, losses = self._run(parts, owners, triplets, relation, start)
+        self.tasks_ = [name for name, _, _ in parts]
+        self.metrics_ = dict(zip(self.tasks_, metrics))
+        self.n_updates_, self.relation_inverse_ = int(np.count_nonzero(steps)), relation
+        blocks = np.array_split(losses, min(50, len(losses)) or 1)
+        self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
+        self.n_features_in_ = parts[0][1].shape[1]
+        return self
+
+    def _run(self, parts, owners, triplets, relation, start):
+        """Choose the form; returns the metrics, the multipliers and the hinges."""
+        rows = [X.astype(np.float64, copy=False) for _, X, _ in parts]
+        own = np.repeat(np.arange(len(rows)), [X.shape[0] for X in rows])
+        is_sparse, (n, D) = sparse.issparse(rows[0]), (len(own), rows[0].shape[1])
+        X = sparse.vstack(rows, format="csr") if is_sparse else np.concatenate(rows)
+        arguments = (X, owners, triplets, self.aggressiveness, relation)
+        if is_sparse or n <= max(2000, D):
+            weights = relation[:, own]
+            steps, losses = _kernel_form(*arguments, weights, start)
+            K = _coefficients(triplets, steps, n)
+            return _weighted(X, K, weights, start), steps, losses
+        W = np.tile(start.to_dense(), (len(rows), 1, 1))
+        steps, losses = _dense_form(*arguments, W)
+        return [FactoredMetric.from_dense(M) for M in W], steps, losses
+
+    def _relation(self, n_tasks):
+        """The inverse of the relation matrix, given or of the coupling."""
+        if self.relation is None:
+            if not isinstance(self.coupling, Real) or not self.coupling >= 0:
+                raise ValueError(f"coupling is {self.coupling!r}: give a number of at least 0")
+            return relation_inverse(n_tasks, self.coupling)
+        A = check_array(self.relation, dtype=np.float64, input_name="relation")
+        if A.shape != (n_tasks, n_tasks) or not np.allclose(A, A.T):
+            raise ValueError(
+                f"relation has shape {A.shape} with {n_tasks} tasks: give a symmetric matrix"
+                f" of shape ({n_tasks}, {n_tasks})"
+            )
+        lowest = linalg.eigvalsh(A)[0]
+        if lowest <= 0:
+            raise ValueError(
+                f"relation has the eigenvalue {lowest:.3g}: give a positive definite matrix"
+            )
+        return linalg.inv((A + A.T) / 2)
+
+
+def _weighted(X, K, weights, start):
+    """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
+    used = np.unique(np.concatenate(K.nonzero()))
+    K, metrics = K[used][:, used], []
+    for c in weights[:, used]:
+        metric = start + FactoredMetric(0.0, X[used], sparse.diags_array(c) @ K)
+        if not sparse.issparse(X) and X.shape[1] <= len(used):
+            metric = FactoredMetric.from_dense(metric.to_dense())
+        metrics.append(metric)
+    return metrics
