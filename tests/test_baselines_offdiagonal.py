@@ -331,6 +331,14 @@ def test_equal_rows_give_a_zero_metric():
     assert learner.strength_max_ == 0.0
 
 
+def test_labels_of_mixed_types_are_told_apart():
+    X, y = rows_of(30, 4, 2)
+    learner = OffDiagonalLearner(n_components=2, random_state=0, tol=1e-2)
+    code = learner.fit(X, y).code_
+    for labels in ([1, "1"], [b"x", b"y"], [1.5, 2.5], [True, False]):
+        np.testing.assert_array_equal(learner.fit(X, [labels[v] for v in y]).code_, code)
+
+
 def test_labels_of_other_types_and_the_classifier():
     X, y = rows_of(50, 4, 2)
     names = np.array(["no", "yes"], dtype=object)[y]

@@ -6,13 +6,14 @@ ridge / 2 ||W||^2, for similarities and distances with the metric L'WL. The hing
 FISTA does the steps, and a duality gap bounds the error of the result.
 """
 
+import copy
 import numbers
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
@@ -21,6 +22,7 @@ from sklearn.utils.validation import validate_data
 from lml.coding import _fista_iterates
 from lml.initialisation import initial_dictionary
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.neighbors import _class_numbers
 from lml.penalties import OffDiagonalL1, nearest_psd
 from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
 
@@ -461,15 +463,20 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
             the labels allow no triplet. Nothing is stored then.
         """
         self._check_parameters()
-        rows, labels = validate_data(
-            clone(self), X, y, accept_sparse="csr", dtype=np.float64, ensure_min_samples=3
-        )
-        triplets = nearest_triplets(rows, labels, self.n_targets, self.n_impostors)
-        L = self._rows(rows, labels)
-        Z = safe_sparse_dot(rows, L.T, dense_output=True)
-        self._learn(L, TripletMap(Z, triplets, self.metric_type))
-        validate_data(self, X, skip_check_array=True)  # stores the number of features
+        learnt = copy.copy(self)
+        learnt._fit(X, y)
+        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
         return self
+
+    def _fit(self, X, y):
+        kwargs = {"accept_sparse": "csr", "ensure_min_samples": 3}
+        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
+        codes, labels = _class_numbers(y)
+        y = [labels[code] for code in codes]  # of any type, as they are
+        triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
+        L = self._rows(X, y)
+        Z = safe_sparse_dot(X, L.T, dense_output=True)
+        self._learn(L, TripletMap(Z, triplets, self.metric_type))
 
     def _learn(self, L, plane):
         """Solve for the diagonal code, then for the code; store."""
