@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
 from lml.metrics import FactoredMetric
-from lml.penalties import OffDiagonalL1
+from lml.penalties import OffDiagonalL1, _norm, _scaled
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
 
@@ -67,7 +67,7 @@ def _proximal_step(smooth, penalty, V, value_V, gradient_V, step):
         move, (value, gradient) = P - V, smooth(P)
         if value_V is None:  # the gradient is affine: the bend is exact without values
             bend = 0.5 * np.sum((gradient - gradient_V) * move)
-            noise = 8 * eps * linalg.norm(gradient_V) * linalg.norm(move)
+            noise = 8 * eps * _norm(gradient_V) * _norm(move)
         else:
             bend = value - value_V - np.sum(gradient_V * move)
             noise = 64 * eps * max(abs(value), abs(value_V))
@@ -91,7 +91,7 @@ def _fista_iterates(smooth, penalty, W, step, restart, affine_gradient):
         W, value, gradient, step = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
         previous_t, t = t, (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (previous_t - 1.0) / t
-        if restart and np.sum((V - W) * (W - old)) > 0.0:
+        if restart and np.sum(_scaled(V - W)[0] * _scaled(W - old)[0]) > 0.0:
             t, momentum = 1.0, 0.0
 
 
@@ -126,13 +126,21 @@ class CodingResult:
     step: float
 
 
-def _check_run(tol, max_iter, step=1.0):
+def _check_run(tol, max_iter, step=1.0, scale=1.0):
     if not isinstance(step, Real) or not 0.0 < step < np.inf:
         raise ValueError(f"step is {step!r}: use a positive finite number")
+    if not isinstance(scale, Real) or not 0.0 <= scale < np.inf:
+        raise ValueError(f"scale is {scale!r}: use a finite number >= 0, or None")
     if not isinstance(tol, Real) or not 0.0 <= tol < np.inf:
         raise ValueError(f"tol is {tol!r}: use a finite number >= 0")
     if not isinstance(max_iter, Integral) or max_iter < 0:
         raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
+
+
+def _first(init):
+    """A copy of the first iterate, of any shape."""
+    options = {"ensure_2d": False, "allow_nd": True, "copy": True, "input_name": "init"}
+    return check_array(init, dtype=np.float64, **options)
 
 
 def fista(
@@ -175,6 +183,11 @@ def fista(
     CodingResult
         ``converged`` is False when ``max_iter`` steps did not reach the tolerance.
 
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or the objective at init or the scale is not finite.
+
     Notes
     -----
     Derived in chapter 11 (coding), eqs. (coding-prox-step) and (coding-fista).
@@ -188,15 +201,19 @@ def fista(
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
     [[1.0, 0.5], [0.5, 2.0]]
     """
-    _check_run(tol, max_iter, step)
-    W = np.array(check_array(init, dtype=np.float64, input_name="init"))
-    scale = np.linalg.norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
-    history = []
+    _check_run(tol, max_iter, step, 1.0 if scale is None else scale)
+    W, history = _first(init), []
+    scale = _norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step) in enumerate(iterates):  # noqa: B007
         history.append(float(value + penalty.value(W)))
+        if not np.isfinite((history[0], scale)).all():
+            raise ValueError(
+                f"the objective at init is {history[0]} and scale is {scale}: both must be finite;"
+                " rescale the problem"
+            )
         certificate = penalty.certificate(W, gradient)
-        if certificate <= tol * scale or n_iter >= max_iter:
+        if not certificate > tol * scale or n_iter >= max_iter:
             break
     done = bool(certificate <= tol * scale)
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
@@ -229,21 +246,23 @@ def _check_coding(dictionary, target, code_penalty, init):
     start = np.zeros((d, d))
     if init is not None:
         start = check_array(init, dtype=np.float64, input_name="init")
-    return L, (start + start.T) / 2
+    return L, start / 2 + start.T / 2
 
 
-def _check_size(smooth):
-    """The scale of the certificate and the norm of A; an error where squares overflow."""
+def _check_size(L, smooth):
+    """The scale of the certificate and the norm of A; an error where squares are lost."""
+    sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
     with np.errstate(over="ignore"):
-        sizes = (linalg.norm(smooth.gram) ** 2, linalg.norm(smooth.projected) ** 2)
-    if not np.isfinite((*sizes, smooth.constant)).all():
+        overflow = not np.isfinite((*sizes**2, smooth.constant)).all()
+    if overflow or (sizes[0] == 0.0 and L.any()):
         raise ValueError(
-            f"dictionary has entries up to {np.sqrt(smooth.gram.diagonal().max()):.1e} and target"
-            f" up to {abs(smooth.projected).max():.1e} in it, whose squares overflow: rescale them"
+            f"dictionary has entries up to {abs(L).max():.1e} and target has the norm"
+            f" {np.sqrt(2 * smooth.constant):.1e}, whose squares"
+            f" {'overflow' if overflow else 'vanish'}: rescale them"
         )
-    largest = max(linalg.norm(smooth.gram, 2), np.finfo(float).tiny ** 0.25)
+    largest = linalg.norm(smooth.gram, 2)
     rounding = np.finfo(float).eps * largest * np.sqrt(2 * smooth.constant)  # of L M L'
-    return max(float(linalg.norm(smooth.projected)), rounding), largest
+    return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
 
 
 def code_loss(dictionary, target):
@@ -325,7 +344,7 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
     L, start = _check_coding(dictionary, target, code_penalty, init)
     with np.errstate(over="ignore", invalid="ignore"):  # named by _check_size
         smooth, penalty = code_loss(L, target), OffDiagonalL1(code_penalty)
-    scale, largest = _check_size(smooth)
+    scale, largest = _check_size(L, smooth)
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
         start = penalty.prox(smooth.projected, 1.0)
     result = fista(smooth, penalty, start, largest**-2, tol, max_iter, scale, affine_gradient=True)

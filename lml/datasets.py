@@ -54,6 +54,8 @@ class Task:
     ------
     ValueError
         If rows and labels of a part, or the features of two parts, do not fit together.
+    TypeError
+        If a part is not an array.
 
     Examples
     --------
@@ -76,6 +78,11 @@ class Task:
     def _check(self):
         for part in ("train", "validation", "test"):
             X, y = getattr(self, f"X_{part}"), getattr(self, f"y_{part}")
+            if not (hasattr(X, "ndim") and hasattr(y, "ndim")):
+                raise TypeError(
+                    f"X_{part} and y_{part} of task {self.name!r} are of type {type(X).__name__}"
+                    f" and {type(y).__name__}: give arrays"
+                )
             if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
                 raise ValueError(
                     f"X_{part} and y_{part} of task {self.name!r} have shapes {X.shape} and"
@@ -89,7 +96,8 @@ class Task:
 
     def __repr__(self):
         rows = " + ".join(str(len(y)) for y in (self.y_train, self.y_validation, self.y_test))
-        labels = [str(label) for label in np.unique(self.y_train)]
+        distinct = sorted(set(self.y_train.tolist()), key=lambda v: (type(v).__name__, v))
+        labels = [str(label) for label in distinct]
         if len(labels) > 4:
             labels = [*labels[:2], "..", labels[-1]]
         width, labels = self.X_train.shape[1], " ".join(labels)
@@ -132,6 +140,14 @@ def _part_size(n_rows, size, argument):
     return round(size * n_rows) if share else int(size)
 
 
+def _check_parts(n_rows, n_train, n_validation, asked):
+    if n_train < 1 or n_train + n_validation >= n_rows:
+        raise ValueError(
+            f"{asked} ask for {n_train} and {n_validation} of {n_rows} rows: leave a training row"
+            " and a test row"
+        )
+
+
 def _split_rows(n_rows, train_size, validation_size, rng):
     """Row numbers of the three parts: one permutation, cut twice, blind to the classes.
 
@@ -139,11 +155,8 @@ def _split_rows(n_rows, train_size, validation_size, rng):
     """
     n_train = _part_size(n_rows, train_size, "train_size")
     n_validation = _part_size(n_rows, validation_size, "validation_size")
-    if n_train < 1 or n_train + n_validation >= n_rows:
-        raise ValueError(
-            f"train_size={train_size!r} and validation_size={validation_size!r} ask for"
-            f" {n_train} and {n_validation} of {n_rows} rows: leave a training row and a test row"
-        )
+    asked = f"train_size={train_size!r} and validation_size={validation_size!r}"
+    _check_parts(n_rows, n_train, n_validation, asked)
     return np.split(rng.permutation(n_rows), [n_train, n_train + n_validation])
 
 
@@ -170,6 +183,8 @@ def _standardize(parts):
 
     Derived in chapter 2 (datasets), eq. (datasets-zscore).
     """
+    if len(parts[0]) < 2:
+        raise ValueError("one training row has no standard deviation: raise train_size to 2 rows")
     mean, deviation = parts[0].mean(axis=0), parts[0].std(axis=0, ddof=1)
     deviation = np.where(deviation < 1e-5, 1.0, deviation)
     return [normalize((part - mean) / deviation) if len(part) else part for part in parts]
@@ -639,8 +654,8 @@ def load_usps_tasks(
     train_size : float in [0, 1) or int, default=0.1
         Share or number of a task's rows in training and validation part together; the rest
         is the test part.
-    validation_share : float in [0, 1), default=0.2
-        Share of those rows that is held out for validation.
+    validation_share : float in [0, 1) or int, default=0.2
+        Share or number of those rows that is held out for validation.
     center : bool, default=True
         Subtract from every part the mean of the task's training rows.
     download_if_missing : bool, default=True
@@ -671,6 +686,8 @@ def load_usps_tasks(
         own = np.flatnonzero((arrays["split"] == 0) & np.isin(y, digits))
         both = _part_size(len(own), train_size, "train_size")
         held = _part_size(both, validation_share, "validation_share")
+        asked = f"train_size={train_size!r} and validation_share={validation_share!r}"
+        _check_parts(len(own), both - held, held, asked)
         rows = _split_rows(len(own), both - held, held, rng)
         tasks.append(_make_task(name, X[own], y[own], rows, _center if center else None))
     return tasks
@@ -719,7 +736,7 @@ def load_isolet_tasks(
     Paper: section V-B, tables II and IV.
     """
     keys = {"rows": "group", "speakers": "group_by_speaker"}
-    if grouping not in keys:
+    if grouping not in list(keys):
         raise ValueError(f"grouping is {grouping!r}: choose one of {sorted(keys)}")
     (arrays,) = _load("isolet", download_if_missing)
     X, rng, tasks = arrays["Xq"] / float(arrays["divisor"]), check_random_state(random_state), []

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
 def _square(W, name="W"):
+    if sparse.issparse(W) or np.iscomplexobj(W):
+        raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
     W = np.asarray(W, dtype=float)
     if W.ndim != 2 or W.shape[0] != W.shape[1]:
         raise ValueError(f"{name} must be a square matrix, but its shape is {W.shape}")
@@ -124,9 +126,10 @@ class OffDiagonalL1:
         W, G = _square(W), _square(gradient, "gradient")
         if W.shape != G.shape:
             raise ValueError(f"W has shape {W.shape}, but gradient has shape {G.shape}")
-        at_zero = np.maximum(np.abs(G) - self.strength, 0.0)
-        distance = np.where(W == 0, at_zero, G + self.strength * np.sign(W))
-        return float(linalg.norm(_with_diagonal(distance, G)))
+        strength = float(self.strength)
+        at_zero = np.maximum(np.abs(G) - strength, 0.0)
+        distance = np.where(W == 0, at_zero, G + strength * np.sign(W))
+        return _norm(_with_diagonal(distance, G))
 
     @staticmethod
     def strength_max(B, gram=None):
@@ -151,13 +154,26 @@ class OffDiagonalL1:
         """
         residual = _square(B)
         if gram is not None:
-            A = _square(gram, "gram")
+            A, _ = _scaled(_square(gram, "gram"))  # a factor of A leaves A diag(w) A as it is
             if A.shape != residual.shape:
                 raise ValueError(f"B has shape {residual.shape}, but gram has shape {A.shape}")
             weights = linalg.lstsq(A * A, residual.diagonal())[0]
             residual = (A * weights) @ A - residual
         off = _with_diagonal(np.abs(residual), np.zeros_like(residual))
         return float(off.max(initial=0.0))
+
+
+def _scaled(X):
+    """X divided by the power of two above its entries, and the exponent."""
+    largest = np.abs(X).max(initial=0.0)
+    power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
+    return np.ldexp(X, -power), power
+
+
+def _norm(X):
+    """The Frobenius norm; its squares neither overflow nor vanish."""
+    X, power = _scaled(X)
+    return float(np.ldexp(np.linalg.norm(X), power))
 
 
 def nearest_psd(W):

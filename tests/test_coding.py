@@ -312,3 +312,71 @@ def test_fista_needs_a_positive_step(step):
     smooth = CodeLoss(np.eye(2), np.eye(2), 0.0)
     with pytest.raises(ValueError, match="step is"):
         fista(smooth, lml.coding.OffDiagonalL1(0.1), np.zeros((2, 2)), step=step)
+
+
+def test_the_code_does_not_depend_on_the_size_of_dictionary_and_target():
+    L, M, _ = problem()
+    plain = code_metric(L, FactoredMetric.from_dense(M), 0.0)
+    for size in (1e-300, 1e-200, 1e-160, 1e150):
+        scaled = code_metric(L, FactoredMetric.from_dense(size * M), 0.0)
+        assert scaled.converged
+        np.testing.assert_allclose(scaled.code / size, plain.code, rtol=1e-5, atol=1e-6)
+    for size in (1e-70, 1e-50, 1e70):
+        scaled = code_metric(size * L, FactoredMetric.from_dense(M), 0.0)
+        assert scaled.converged
+        np.testing.assert_allclose(scaled.code * size**2, plain.code, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-150])
+def test_a_dictionary_too_small_for_a_step_is_not_called_converged(size):
+    L, M, _ = problem()
+    with pytest.warns(ConvergenceWarning):
+        assert not code_metric(size * L, FactoredMetric.from_dense(M), 0.0, max_iter=20).converged
+
+
+def test_a_dictionary_whose_squares_vanish_is_an_error_and_a_zero_one_is_not():
+    L, M, _ = problem()
+    target = FactoredMetric.from_dense(M)
+    with pytest.raises(ValueError, match="vanish: rescale"):
+        code_metric(1e-170 * L, target, 0.1)
+    with pytest.raises(ValueError, match="overflow: rescale"):
+        code_metric(1e155 * L, target, 0.1)  # even A overflows
+    nothing = code_metric(0 * L, target, 0.1)
+    assert (nothing.converged, nothing.n_iter, np.abs(nothing.code).max()) == (True, 0, 0.0)
+
+
+@pytest.mark.parametrize("scale", [np.nan, -1.0, np.inf, "1", 1j])
+def test_a_scale_must_be_a_finite_number(scale):
+    smooth = CodeLoss(np.eye(2), np.eye(2), 0.0)
+    with pytest.raises(ValueError, match="scale is"):
+        fista(smooth, lml.coding.OffDiagonalL1(0.1), np.zeros((2, 2)), scale=scale)
+
+
+def test_a_problem_without_finite_numbers_is_not_called_converged():
+    penalty, start = lml.coding.OffDiagonalL1(0.1), np.zeros((2, 2))
+    for value in (np.inf, np.nan):
+        with pytest.raises(ValueError, match=f"objective at init is {value}"):
+            fista(lambda W, value=value: (value, W), penalty, start)
+    with pytest.raises(ValueError, match="scale is inf"):
+        fista(lambda W: (0.0, W + np.inf), penalty, start)
+    loss = CodeLoss(np.diag([1.0, 2.0]), np.full((2, 2), 1e160), 0.0)  # squares overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert not fista(loss, penalty, start, 0.1, max_iter=3).converged
+        far = fista(lambda W: (0.0 if not W.any() else np.nan, W + 1.0), penalty, start, 1.0)
+    assert not far.converged or np.isfinite(far.objective)
+    L, M, _ = problem()
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match="at init"):
+        code_metric(L, FactoredMetric.from_dense(M), 0.1, init=np.full((4, 4), 1e200))
+
+
+def test_fista_takes_iterates_of_any_shape():
+    class Nothing:
+        value = staticmethod(lambda W: 0.0)
+        prox = staticmethod(lambda W, step: W)
+        certificate = staticmethod(lambda W, gradient: float(np.linalg.norm(gradient)))
+
+    for shape in ((3,), (2, 3), (2, 2, 2)):
+        init = np.zeros(shape)
+        found = fista(lambda W: (0.5 * np.sum((W - 1.0) ** 2), W - 1.0), Nothing(), init)
+        np.testing.assert_allclose(found.code, np.ones(shape), atol=1e-8)
+        assert not init.any()

@@ -216,6 +216,59 @@ def test_sizes_as_counts_and_without_validation():
     assert [len(t.y_train) for t in one] == [1] * 4
 
 
+def made_up(name, download_if_missing=True):
+    """What `_load` returns, with 60 rows a task, or 20 of the words."""
+    X, y = RNG(0).integers(-9, 9, size=(300, 3)), np.repeat(np.arange(10), 30)
+    usps = {"Xq": X, "divisor": np.array(10), "y": y, "split": 0 * y}
+    isolet = {**usps, "group": 1 + y // 2, "group_by_speaker": 1 + y // 2}
+    words = {"X": X[:80], "y": 1 + np.arange(80) % 2, "task": np.repeat(np.arange(4), 20)}
+    return [{"usps": usps, "isolet": isolet, "sentiment_words200": words}[name]]
+
+
+LOADERS = [load_digits_tasks, load_usps_tasks, load_isolet_tasks, load_sentiment_tasks]
+
+
+@pytest.mark.parametrize("size", [1.0, 5.0, "0.2", None, True, -0.1, float("nan"), [0.1], 1j])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_every_loader_names_a_size_that_is_neither_a_share_nor_a_count(loader, size, monkeypatch):
+    monkeypatch.setattr(datasets, "_load", made_up)
+    other = "validation_share" if loader is load_usps_tasks else "validation_size"
+    for argument in ("train_size", other):
+        with pytest.raises(ValueError, match=f"{argument} is .* share in .* whole number of rows"):
+            loader(random_state=0, **{argument: size})
+
+
+def test_usps_names_the_sizes_that_were_given(monkeypatch):
+    monkeypatch.setattr(datasets, "_load", made_up)
+    for sizes in ({"validation_share": 0.99}, {"train_size": 0.999}, {"train_size": 0.0}):
+        given = {"train_size": 0.1, "validation_share": 0.2} | sizes
+        said = " and ".join(f"{key}={value}" for key, value in given.items())
+        with pytest.raises(ValueError, match=f"{said} ask for"):
+            load_usps_tasks(random_state=0, **sizes)
+
+
+def test_z_scores_need_two_rows(monkeypatch):
+    monkeypatch.setattr(datasets, "_load", made_up)
+    with pytest.raises(ValueError, match="raise train_size"):
+        load_sentiment_tasks(random_state=0, train_size=1)
+    assert len(load_sentiment_tasks(random_state=0, train_size=2)[0].y_train) == 2
+
+
+def test_a_grouping_that_is_no_name():
+    with pytest.raises(ValueError, match=r"grouping is \['rows'\]"):
+        load_isolet_tasks(["rows"])
+
+
+def test_tasks_hold_arrays_with_labels_of_any_type():
+    X = np.ones((3, 2))
+    y = np.array([1, "a", 1], dtype=object)
+    assert repr(Task("t", X, y, X, y, X, y)).endswith("labels 1 a)")
+    with pytest.raises(TypeError, match="y_validation of task 't' are of type ndarray and list"):
+        Task("t", X, y, X, [1, 2, 3], X, y)
+    with pytest.raises(TypeError, match=r"X_train .* are of type NoneType and ndarray"):
+        Task("t", None, y, X, y, X, y)
+
+
 def test_split_is_uniform_and_not_stratified():
     """Every row is drawn equally often, and class counts vary as in sampling without return."""
     rng = np.random.RandomState(0)

@@ -1,7 +1,10 @@
 """The off-diagonal l1 penalty and the PSD projection against independent oracles."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from lml.penalties import OffDiagonalL1, nearest_psd
@@ -130,3 +133,29 @@ def test_value_does_not_cancel_against_a_large_diagonal():
 def test_a_step_is_a_finite_number(step):
     with pytest.raises(ValueError, match="step must be"):
         OffDiagonalL1(0.0).prox(np.eye(2), step)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e160, 1e300])
+def test_sizes_whose_squares_leave_the_floats(size):
+    rng = np.random.default_rng(3)
+    W, G, L = rng.normal(size=(3, 4, 4))
+    plain = OffDiagonalL1(0.3).certificate(W, G)
+    assert OffDiagonalL1(0.3 * size).certificate(W, size * G) == pytest.approx(size * plain)
+    gram, B = L @ L.T, W + W.T
+    expected = OffDiagonalL1.strength_max(B, gram)
+    assert OffDiagonalL1.strength_max(B, size * gram) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("W", [1j * np.eye(2), sparse.eye_array(2)])
+def test_only_real_dense_matrices(W):
+    penalty = OffDiagonalL1(1.0)
+    for call in (penalty.value, penalty.prox, penalty.strength_max, nearest_psd):
+        with pytest.raises(TypeError, match="real dense matrix"):
+            call(W)
+
+
+def test_a_strength_of_any_real_type():
+    W, G = np.arange(9.0).reshape(3, 3) - 4, np.eye(3) + 0.5
+    for strength in (Fraction(1, 4), np.float32(0.25)):
+        assert OffDiagonalL1(strength).certificate(W, G) == OffDiagonalL1(0.25).certificate(W, G)
+        np.testing.assert_array_equal(OffDiagonalL1(strength).prox(W), OffDiagonalL1(0.25).prox(W))
