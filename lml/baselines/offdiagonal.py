@@ -469,6 +469,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         return self
 
     def _fit(self, X, y):
+        """Check the rows, choose triplets and dictionary, solve."""
         kwargs = {"accept_sparse": "csr", "ensure_min_samples": 3}
         X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
         codes, labels = _class_numbers(y)
