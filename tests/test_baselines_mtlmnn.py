@@ -351,11 +351,11 @@ def test_bad_input():
         learner.fit(sparse.csr_array(X), y, tasks=names)
     with pytest.raises(ValueError, match=r"task 'a'.*one class"):
         learner.fit(X, np.where(names == "a", 0, y), tasks=names)
-    with pytest.raises(ValueError, match=r"inconsistent|length"):
+    with pytest.raises(ValueError, match="y has 35"):
         learner.fit(X, y[:-1], tasks=names)
     broken = X.copy()
     broken[3, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="nan"):
         learner.fit(broken, y, tasks=names)
     assert not hasattr(learner, "metrics_")
     learner.fit(X, y, tasks=names)

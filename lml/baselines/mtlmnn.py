@@ -12,10 +12,9 @@ from itertools import islice
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_array, check_consistent_length
 
-from lml.metrics import FactoredMetric, _split_pairs
+from lml.baselines.pooled import TaskMetricsMixin, split_tasks
+from lml.metrics import FactoredMetric
 from lml.triplets import _class_numbers, _classes_with_triplets, _count, _nearest_rows
 
 __all__ = ["MultiTaskLMNN"]
@@ -258,51 +257,7 @@ def _mean_square(rows, tables):
     return total / count or spread or 1.0
 
 
-def _split_tasks(X, y, tasks):
-    """(name, rows, labels) of each task, in order of first appearance."""
-    X = check_array(X, dtype=np.float64, input_name="X")
-    codes, names = _class_numbers(np.asarray(tasks).tolist() if hasattr(tasks, "dtype") else tasks)
-    labels = y if isinstance(y, (list, tuple)) else np.asarray(y).ravel().tolist()
-    check_consistent_length(X, labels, codes)
-    rows = [np.flatnonzero(codes == c) for c in range(len(names))]
-    return [(t, X[r], [labels[i] for i in r]) for t, r in zip(names, rows, strict=True)]
-
-
-class _TaskReadings:
-    """Reading methods of estimators with fitted `metrics_`, a dict of FactoredMetrics."""
-
-    @property
-    def metric_type_(self):
-        """How the metrics rank, "distance" or "similarity"."""
-        return self.metric_type
-
-    def task_metric(self, task):
-        """The FactoredMetric of a task."""
-        if not hasattr(self, "metrics_"):
-            raise NotFittedError("no metric has been learned yet: call fit first")
-        if task not in self.metrics_:
-            raise ValueError(f"task {task!r} is unknown; known tasks: {list(self.metrics_)}")
-        return self.metrics_[task]
-
-    def metric_matrix(self, task):
-        """The metric of a task as a dense array (n_features, n_features)."""
-        return self.task_metric(task).to_dense()
-
-    def transform(self, X, *, task):
-        """Rows in which Euclidean distances are those of the task's metric."""
-        return self.task_metric(task).psd().embed(X)
-
-    def pair_score(self, pairs, *, task):
-        """Minus the squared distances of pairs (n_pairs, 2, n_features)."""
-        left, right = _split_pairs(pairs)
-        return -self.task_metric(task).quadratic(left - right)
-
-    def get_metric(self, task):
-        """A function ``distance(x, z, squared=False)`` of two vectors."""
-        return self.task_metric(task).psd().distance_function()
-
-
-class MultiTaskLMNN(_TaskReadings, BaseEstimator):
+class MultiTaskLMNN(TaskMetricsMixin, BaseEstimator):
     """Large margin nearest neighbours for several tasks at once.
 
     Parameters
@@ -446,7 +401,7 @@ class MultiTaskLMNN(_TaskReadings, BaseEstimator):
                 f"X is sparse {X.shape}, but the metrics fill all {X.shape[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
-        parts = _split_tasks(X, y, tasks)
+        parts = split_tasks(X, y, tasks)
         names = [name for name, _, _ in parts]
         own = self._own_penalties(names)
         for name, _, labels in parts:
@@ -457,7 +412,7 @@ class MultiTaskLMNN(_TaskReadings, BaseEstimator):
 
     def _joint(self, parts, own):
         """The problem in scaled rows of the common row space, that space, and the scale."""
-        rows = [X - X.mean(axis=0) for _, X, _ in parts]  # distances do not notice
+        rows = [X - np.mean(X, axis=0, dtype=float) for _, X, _ in parts]  # distances stay
         codes = [_class_numbers(y)[0] for _, _, y in parts]
         given = [(X, c, self.n_targets) for (_, X, _), c in zip(parts, codes, strict=True)]
         tables = [_target_table(*part) for part in given]
