@@ -2,6 +2,7 @@
 """Learners that lifelong metric learning is compared with."""
 
 from lml.baselines.mtlmnn import MultiTaskLMNN
+from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
     CodePenalty,
     HingeCode,
@@ -17,6 +18,7 @@ __all__ = [
     "HingeCode",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
+    "MultiTaskSCML",
     "OffDiagonalLearner",
     "PooledMetricLearner",
     "SmoothedHinge",

@@ -1,0 +1,315 @@
+# Generated from book/baselines/mtscml.ipynb by tools/tangle.py: edit the chapter.
+"""SCML for several tasks: common directions, own weights, a group penalty that couples them.
+
+The directions are the local Fisher bases of all tasks. The weights W (tasks x directions) are
+not negative and minimise the mean over tasks of the mean hinge plus beta times the sum of the
+norms of W's columns, by regularised dual averaging with a task and a triplet drawn a step.
+"""
+
+import math
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.baselines.pooled import TaskMetricsMixin, split_tasks
+from lml.fisher import local_fisher_basis
+from lml.metrics import FactoredMetric
+from lml.scml import (
+    SCML,
+    _mean_hinge,
+    _pair_table,
+    _scaled_gamma,
+    scml_objective,
+    triplet_differences,
+)
+from lml.triplets import nearest_triplets
+
+__all__ = ["MultiTaskSCML", "group_shrink", "joint_dual_averaging", "joint_objective"]
+
+
+def joint_objective(weights, projections, triplets, beta=0.0):
+    """Mean over tasks of the mean hinge, plus the group penalty of the weights.
+
+    Parameters
+    ----------
+    weights : array-like of shape (n_tasks, n_basis)
+        Non-negative weights.
+    projections : sequence of ndarrays of shape (n_samples of the task, n_basis)
+        X_t F' for the common directions F.
+    triplets : sequence of integer arrays of shape (n_triplets of the task, 3)
+        Row numbers (anchor, positive, negative) within the task.
+    beta : float, default=0.0
+        Penalty, at least 0.
+
+    Returns
+    -------
+    objective : float
+
+    Notes
+    -----
+    Derived in chapter 16 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+
+    Examples
+    --------
+    >>> P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), [[0, 1, 2]]
+    >>> W = [[0.5, 0.25], [0.0, 0.25]]
+    >>> round(joint_objective(W, [P, P], [triplets, triplets], beta=0.1), 4)
+    0.3354
+    """
+    own = map(scml_objective, weights, projections, triplets)
+    return float(np.mean(list(own)) + beta * np.linalg.norm(weights, axis=0).sum())
+
+
+def _norms(plus):
+    """Norms of the columns, at least the smallest positive number (to divide by)."""
+    return np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), np.finfo(float).tiny)
+
+
+def group_shrink(V, strength):
+    """The non-negative matrix nearest to V under a penalty of the norms of its columns.
+
+    Parameters
+    ----------
+    V : array-like of shape (n_tasks, n_basis)
+    strength : float
+        At least 0.
+
+    Returns
+    -------
+    U : ndarray of shape (n_tasks, n_basis)
+        argmin over U >= 0 of ||U - V||^2 / 2 + strength * sum of ||U_j||, U_j the columns.
+
+    Notes
+    -----
+    Derived in chapter 16 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    then columns are shrunk.
+
+    Examples
+    --------
+    >>> group_shrink([[3.0, 1.0], [-4.0, 0.0]], 2.0).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    plus = np.maximum(V, 0.0)
+    norms = _norms(plus)
+    return np.maximum(norms - strength, 0.0) / norms * plus
+
+
+def _joint_gamma(projections, triplets, gamma):
+    """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks)."""
+    if gamma is not None:
+        return gamma
+    own = [_scaled_gamma(P, t, None) for P, t in zip(projections, triplets, strict=True)]
+    return float(np.mean(own)) / math.sqrt(len(own))
+
+
+def _advance(totals, tasks, differences, first, beta, gamma):
+    """Add the gradients of the drawn triplets, numbered from first + 1, to totals."""
+    plus = np.maximum(-totals, 0.0)
+    norms, least = _norms(plus), np.finfo(float).tiny
+    for s, (t, z) in enumerate(zip(tasks, differences, strict=True), start=first):
+        shrunk = np.maximum(norms - s * beta, 0.0) / norms * plus[t]
+        if shrunk @ z > -gamma * math.sqrt(max(s, 1)):  # the hinge is active
+            totals[t] += z
+            np.maximum(-totals[t], 0.0, out=plus[t])
+            norms = np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), least)
+
+
+def _weights(totals, n_steps, beta, gamma):
+    """Weights after n_steps."""
+    return group_shrink(-totals, beta * n_steps) / (gamma * math.sqrt(n_steps))
+
+
+def _draw(triplets, n_steps, rng):
+    """A task for each step, drawn uniformly, and one of its triplets."""
+    sizes = np.array([len(own) for own in triplets])
+    tasks = rng.randint(len(sizes), size=n_steps)
+    return tasks, (np.cumsum(sizes) - sizes)[tasks] + rng.randint(sizes[tasks])
+
+
+def _drawn_differences(projections, tasks, drawn):
+    """The difference vectors of drawn triplets of several tasks."""
+    differences = np.empty((len(tasks), projections[0].shape[1]))
+    for t, P in enumerate(projections):
+        own = tasks == t
+        differences[own] = triplet_differences(P, drawn[own])
+    return differences
+
+
+def _run(projections, tasks, drawn, beta, gamma):
+    """Weights after each twelfth part of the steps."""
+    totals, every = np.zeros((len(projections), projections[0].shape[1])), -(-len(tasks) // 12)
+    block = 2**18 // totals.shape[1] + 1
+    for first in range(0, len(tasks), every):
+        last = min(first + every, len(tasks))
+        for start in range(first, last, block):
+            part = slice(start, min(start + block, last))
+            differences = _drawn_differences(projections, tasks[part], drawn[part])
+            _advance(totals, tasks[part].tolist(), differences, start, beta, gamma)
+        yield _weights(totals, last, beta, gamma)
+
+
+def joint_dual_averaging(
+    projections, triplets, beta, gamma=None, n_steps=60_000, random_state=None
+):
+    """Weights of common directions for several tasks by regularised dual averaging.
+
+    Parameters
+    ----------
+    projections : sequence of ndarrays of shape (n_samples of the task, n_basis)
+        X_t F' for the common directions F.
+    triplets : sequence of integer arrays of shape (n_triplets of the task, 3)
+        Row numbers (anchor, positive, negative) within the task; at least one a task.
+    beta : float
+        Penalty, at least 0.
+    gamma : float or None, default=None
+        Strength of the quadratic term. None: the mean of the tasks' values by SCML's rule
+        over the square root of the number of tasks.
+    n_steps : int, default=60_000
+        Triplets drawn, of a task drawn uniformly.
+    random_state : int, RandomState instance or None, default=None
+        Draws tasks and triplets.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_tasks, n_basis)
+        The best of those checked, which are every twelfth part of the steps (5,000).
+    history : ndarray of shape (n_checks + 1,)
+        Objective at zero weights, which is 1, and at each check.
+
+    Notes
+    -----
+    Derived in chapter 16 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    (mtscml-gamma). Paper: section V-A (mtSCML).
+
+    Examples
+    --------
+    >>> P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]])
+    >>> W, _ = joint_dual_averaging([P, P], [triplets] * 2, 0.01, n_steps=2000, random_state=0)
+    >>> W.round(1).tolist()
+    [[0.0, 0.2], [0.0, 0.2]]
+    """
+    rng, gamma = check_random_state(random_state), _joint_gamma(projections, triplets, gamma)
+    history, best = [1.0], np.zeros((len(projections), projections[0].shape[1]))
+    if not gamma:  # every difference is zero: no weights can change the loss
+        return best, np.array(history)
+    tasks, drawn = _draw(triplets, n_steps, rng)
+    tables = [_pair_table(own, len(P)) for own, P in zip(triplets, projections, strict=True)]
+    for W in _run(projections, tasks, np.concatenate(triplets)[drawn], beta, gamma):
+        hinges = list(map(_mean_hinge, W, projections, tables))
+        history.append(np.mean(hinges) + beta * np.linalg.norm(W, axis=0).sum())
+        if history[-1] <= min(history):
+            best = W
+    return best, np.array(history)
+
+
+class MultiTaskSCML(TaskMetricsMixin, BaseEstimator):
+    """Distance metrics of several tasks, composed of common directions with own weights.
+
+    Parameters
+    ----------
+    n_basis : int or None, default=100
+        Directions that each task contributes. None: SCML's rule, which depends on the number
+        of classes.
+    beta : float, default=1e-4
+        Penalty of the norms of the directions' weights over the tasks, at least 0.
+    gamma : float or None, default=None
+        Strength of the quadratic term of dual averaging, above 0. None: the mean over tasks
+        of SCML's value, over the square root of the number of tasks.
+    n_steps : int, default=60_000
+        Triplets drawn over all tasks.
+    n_targets, n_impostors : int, default=3 and 10
+        Neighbours of the same class and of other classes that make a task's triplets.
+    random_state : int, RandomState instance or None, default=None
+        Seed of k-means and of the draws.
+
+    Attributes
+    ----------
+    metrics_ : dict
+        Task to FactoredMetric(0, basis_, its row of weights_).
+    tasks_ : list
+        Names in the order of first appearance.
+    basis_ : ndarray of shape (n_found, n_features)
+        Unit directions of all tasks, in the order of the tasks.
+    weights_ : ndarray of shape (n_tasks, n_found)
+        Non-negative weights.
+    objective_history_ : ndarray of shape (n_checks + 1,)
+        Objective at zero weights, which is 1, and at each check; the best weights are kept.
+    gamma_ : float
+        The value used.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 16 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    (mtscml-step) and (mtscml-gamma). Paper: section V-A (mtSCML).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tasks = ["even" if row % 2 == 0 else "odd" for row in range(150)]
+    >>> learner = MultiTaskSCML(n_basis=10, n_steps=2000, random_state=0)
+    >>> learner.fit(X, y, tasks=tasks).weights_.shape
+    (2, 20)
+    """
+
+    metric_type = "distance"
+
+    def __init__(self, n_basis=100, beta=1e-4, gamma=None, n_steps=60_000, n_targets=3,
+                 n_impostors=10, random_state=None):  # fmt: skip
+        self.n_basis, self.beta, self.gamma, self.n_steps = n_basis, beta, gamma, n_steps
+        self.n_targets, self.n_impostors = n_targets, n_impostors
+        self.random_state = random_state
+
+    def _triplets(self, name, X, y):
+        """A task's triplets; an error names the task."""
+        try:
+            return nearest_triplets(X, y, self.n_targets, self.n_impostors)
+        except ValueError as error:
+            raise ValueError(f"task {name!r}: {error}") from None
+
+    def _basis(self, X, y, rng):
+        """A task's own directions."""
+        n_basis = self.n_basis
+        if n_basis is None:
+            n_basis = max(100, 20 * (len(set(y.tolist())) - 1))
+        return local_fisher_basis(X, y, n_basis, random_state=rng)
+
+    def fit(self, X, y, *, tasks):
+        """Learn the weights of all tasks together.
+
+        Parameters
+        ----------
+        X : {array-like, CSR matrix} of shape (n_samples, n_features)
+            Rows of all tasks. CSR rows are not made dense; the directions are.
+        y : array-like of shape (n_samples,)
+            Labels of any type, compared within a task only; each task has at least two
+            classes, one of them with two rows.
+        tasks : sequence of length n_samples
+            Name of each row's task, of any hashable type.
+
+        Returns
+        -------
+        self : MultiTaskSCML
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, the table cannot be used, or the labels of a task
+            allow no triplet. Nothing is stored then.
+        """
+        SCML(**self.get_params())._check_parameters()
+        parts = [(t, X.astype(np.float64), y) for t, X, y in split_tasks(X, y, tasks)]
+        triplets = [self._triplets(*part) for part in parts]
+        rng = check_random_state(self.random_state)
+        basis = np.concatenate([self._basis(X, y, rng) for _, X, y in parts])
+        P = [safe_sparse_dot(X, basis.T, dense_output=True) for _, X, _ in parts]
+        gamma = _joint_gamma(P, triplets, self.gamma)
+        W, history = joint_dual_averaging(P, triplets, self.beta, gamma, self.n_steps, rng)
+        self.weights_, self.objective_history_ = W, history
+        self.basis_, self.gamma_, self.n_features_in_ = basis, gamma, basis.shape[1]
+        self.tasks_ = [name for name, _, _ in parts]
+        self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(self.tasks_, W)}
+        return self
