@@ -88,7 +88,7 @@ class LifelongMetricLearner(BaseEstimator):
     code_penalty : float, default=0.0
         Threshold of the off-diagonal entries of a code, in the units of the metric.
     dictionary_penalty : float, default=0.0
-        The paper's gamma. With orthonormal rows it can only shorten the steps.
+        The paper's gamma. With orthonormal rows it acts on the length of the steps only.
     dictionary_loss : {"auto", "hinge", "residual"}, default="auto"
         What the dictionary's steps lower: the mean hinge of the new task (needs a gradient
         memory for the old ones), or the distance of the tasks' metrics to what the dictionary
