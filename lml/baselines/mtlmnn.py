@@ -298,7 +298,7 @@ class MultiTaskLMNN(TaskMetricsMixin, BaseEstimator):
         The multiple used.
     objective_ : float
         The objective of the result, with the true hinge.
-    objective_history_ : ndarray of shape (n_iter_ + 1,)
+    objective_history_ : ndarray of shape (n_iter + 1,)
         Smoothed objective of the iterates; it may rise for a step, the best one is kept.
     dual_bound_ : float
         No metrics have a smoothed objective below this.
