@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 from lml.dictionary import (
     DictionaryStep,
@@ -25,8 +25,8 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _learnt_metric, _split_pairs, _times
-from lml.neighbors import _class_numbers
+from lml.metrics import FactoredMetric, _split_pairs, _times
+from lml.neighbors import _class_numbers, _fitted_metric, _labels, _unfitted
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
@@ -82,7 +82,8 @@ class LifelongMetricLearner(BaseEstimator):
     ----------
     base_learner : {"oasis", "scml"} or estimator, default="oasis"
         Learns the target metric of each task: an estimator that has ``metric_`` (a
-        FactoredMetric) and ``metric_type`` after ``fit``. An instance is cloned.
+        FactoredMetric, or an array of shape (D, D)) and ``metric_type`` after ``fit``. An
+        instance is cloned; it is given class numbers for labels.
     n_components : int, default=40
         Rows d of the dictionary; more than the number of features are clipped to it.
     code_penalty : float, default=0.0
@@ -268,8 +269,8 @@ class LifelongMetricLearner(BaseEstimator):
         known = getattr(self, "tasks_", {}).get(task)
         if known and self.revisit == "step":
             return self._one_step(X, y, task, seed), self.metric_type_
-        learner = self._base_learner(task, seed).fit(X, y)
-        target, kind = _learnt_metric(learner, "base_learner")
+        learner = self._base_learner(task, seed)
+        target, kind = _fitted_metric(learner, "base_learner", X, y)
         if kind != getattr(self, "metric_type_", kind):
             raise ValueError(
                 f"the base learner gives a {kind}, the earlier tasks have a"
@@ -291,7 +292,8 @@ class LifelongMetricLearner(BaseEstimator):
     def _base_learner(self, task, seed):
         """An unfitted base learner of this visit, seeded and perhaps warm-started."""
         names, given = {"oasis": OASIS, "scml": SCML}, self.base_learner
-        learner = names[given]() if isinstance(given, str) else clone(given)
+        known = isinstance(given, str) and given in names
+        learner = names[given]() if known else _unfitted(given, "base_learner")
         parameters = learner.get_params()
         if "random_state" in parameters:
             learner.set_params(random_state=seed)
@@ -465,13 +467,12 @@ class LifelongMetricLearner(BaseEstimator):
         -------
         self
         """
-        X, tasks = _check_rows(X), list(tasks)
-        y = column_or_1d(y, warn=True)
+        X, y, tasks = _check_rows(X), _labels(y), list(tasks)
         check_consistent_length(X, y, tasks)
         fresh = clone(self)
         for task in dict.fromkeys(tasks):
             rows = np.flatnonzero([name == task for name in tasks])
-            fresh.partial_fit(X[rows], y[rows], task=task)
+            fresh.partial_fit(X[rows], [y[row] for row in rows], task=task)
         learned = {k: v for k, v in vars(fresh).items() if k not in self.get_params(deep=False)}
         self.__dict__ = {**self.get_params(deep=False), **learned}
         return self

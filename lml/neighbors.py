@@ -11,7 +11,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import column_or_1d, gen_batches
+from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lml.metrics import FactoredMetric, _check_rows, _learnt_metric, pairwise_scores
@@ -191,29 +191,52 @@ def majority_vote(labels):
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+def _labels(y):
+    """The labels as they are, a list: an array would turn 1 and "1" into one class."""
+    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
+        return list(y)
+    return column_or_1d(y, warn=True).tolist()
+
+
+def _as_array(labels):
+    """A list of labels as an array: of objects where another one would change them."""
+    if any(all(isinstance(v, kind) for v in labels) for kind in (Real, str, bytes)):
+        array = np.array(labels)
+        if array.tolist() == labels:
+            return array
+    return np.fromiter(labels, dtype=object, count=len(labels))
+
+
 def _class_numbers(y):
     """Class of each row, numbered by first appearance, and the labels in that order."""
-    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
-        labels = list(y)  # as they are: an array would turn 1 and "1" into one class
-    else:
-        labels = column_or_1d(y, warn=True).tolist()
+    labels, seen, codes = _labels(y), {}, []
     for row, label in enumerate(labels):
-        missing = isinstance(label, Real) and label != label
+        missing = isinstance(label, Real) and label - label != 0  # NaN or infinite
         if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
             raise ValueError(f"y[{row}] is {label!r}: drop the rows without a label")
-    seen = {}
-    numbers_ = [seen.setdefault(label, len(seen)) for label in labels]
-    return np.array(numbers_, dtype=np.intp), list(seen)
+        try:
+            codes.append(seen.setdefault(label, len(seen)))
+        except TypeError:
+            raise TypeError(
+                f"y[{row}] is {label!r}, which is not hashable: use numbers, strings or tuples"
+            ) from None
+    _check_not_continuous(seen, len(labels))
+    return np.array(codes, dtype=np.intp), list(seen)
+
+
+def _check_not_continuous(labels, n_rows):
+    """Refuse numbers with fractions that hardly repeat, as in regression."""
+    fractions = any(isinstance(label, (float, np.floating)) and label % 1 for label in labels)
+    if fractions and len(labels) > max(10, n_rows / 2):
+        raise ValueError(
+            f"Unknown label type: continuous. y holds {len(labels)} different numbers, some with"
+            f" fractions, in {n_rows} rows, as in regression: give classes"
+        )
 
 
 def _sorted_classes(y):
     """The labels, sorted where they have an order, and the number of each row's label."""
     codes, labels = _class_numbers(y)
-    if len(labels) == len(codes) and any(isinstance(v, float) and v % 1 for v in labels):
-        raise ValueError(
-            f"Unknown label type: continuous. The {len(codes)} labels are fractions and no two"
-            " are equal, as in regression: give classes"
-        )
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)
     except TypeError:  # labels of several types
@@ -221,9 +244,7 @@ def _sorted_classes(y):
     if hasattr(y, "dtype"):  # keep it
         classes = column_or_1d(y)[np.unique(codes, return_index=True)[1][order]]
     else:
-        classes = np.asarray(labels)[order]
-        if classes.tolist() != [labels[i] for i in order]:  # 1 and "a" became strings
-            classes = np.array([*labels, None], dtype=object)[order]
+        classes = _as_array([labels[i] for i in order])
     return classes, np.argsort(order)[codes]
 
 
@@ -233,8 +254,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator or None, default=None
-        A metric learner whose ``fit(X, y)`` sets ``metric_`` and which has ``metric_type``,
-        for example `OASIS` or `SCML`; cloned before it is fitted. None is Euclidean.
+        A metric learner whose ``fit(X, y)`` sets ``metric_`` (a FactoredMetric, or an array
+        of shape (D, D)) and which has ``metric_type``, for example `OASIS` or `SCML`; cloned
+        before it is fitted, on class numbers for labels. None is Euclidean.
     n_neighbors : int, default=3
         Number of votes.
 
@@ -243,7 +265,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     estimator_ : estimator or None
         The fitted metric learner.
     classes_ : ndarray
-        The labels, sorted.
+        The labels, sorted where they have an order, else as they first appear.
     references_ : {ndarray, csr_matrix} of shape (n, D)
         The training rows.
     n_features_in_ : int
@@ -279,7 +301,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n, D)
             Rows.
         y : array-like of shape (n,)
-            Labels of any type.
+            Labels of any hashable type.
 
         Returns
         -------
@@ -288,8 +310,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
-            If X or y is not usable, or there are fewer rows than neighbours.
+        ValueError, TypeError
+            If X or y is not usable, there are fewer rows than neighbours, or `estimator`
+            is no learner of a metric. The classifier is then what it was before.
         """
         learnt = copy.copy(self)
         learnt._fit(X, y)
@@ -297,13 +320,14 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X, y):
-        X = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)[0]
-        self.classes_, self._codes = _sorted_classes(y)
+        if y is not None:  # validate_data says what to do about None
+            self.classes_, y = _sorted_classes(y)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         _check_n_neighbors(self.n_neighbors, X.shape[0])
-        self.estimator_, self.references_ = None, X.copy()
+        self._codes, self.estimator_, self.references_ = y, None, X.copy()
         if self.estimator is not None:
-            self.estimator_ = clone(self.estimator).fit(X, self._codes)
-        self._metric()
+            self.estimator_ = _unfitted(self.estimator, "estimator")
+            _fitted_metric(self.estimator_, "estimator", X, y)
 
     def _metric(self):
         if self.estimator_ is None:
@@ -327,3 +351,31 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """Labels of the rows of X (n, D), an array of shape (n,)."""
         indices, _ = self.kneighbors(X)
         return self.classes_[majority_vote(self._codes[indices])]
+
+    def score(self, X, y, sample_weight=None):
+        """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
+        labels, predicted = _labels(y), self.predict(X).tolist()
+        check_consistent_length(predicted, labels, sample_weight)
+        hits = [a == b for a, b in zip(predicted, labels, strict=True)]
+        return float(np.average(hits, weights=sample_weight))
+
+
+def _unfitted(learner, parameter):
+    """A clone of a learner; an error names the parameter that holds something else."""
+    methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
+    if isinstance(learner, type) or not methods:
+        raise TypeError(
+            f"{parameter} is {learner!r}: give an instance of a metric learner, such as OASIS()"
+        )
+    return clone(learner)
+
+
+def _fitted_metric(learner, parameter, X, y):
+    """The metric and the metric type that a learner finds; an error names the parameter."""
+    metric, kind = _learnt_metric(learner.fit(X, y), parameter)
+    if metric.n_features != X.shape[1]:
+        raise ValueError(
+            f"{parameter} gives a metric of {metric.n_features} features, but X has {X.shape[1]}:"
+            " use a learner that keeps the features"
+        )
+    return metric, kind

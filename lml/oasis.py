@@ -150,7 +150,8 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n, D)
             Rows; sparse rows are never made dense.
         y : array-like of shape (n,)
-            Labels. A class of one row gives no anchor, but serves as negative.
+            Labels of any hashable type. A class of one row gives no anchor, but serves as
+            negative.
 
         Returns
         -------
@@ -170,11 +171,10 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
     def _fit(self, X, y):
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
-        codes, labels = _class_numbers(y)
+        codes, labels = (None, ()) if y is None else _class_numbers(y)
+        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
         _check_finite(X)
-        start = self._start(X.shape[1])
-        y = [labels[code] for code in codes]  # of any type, as they are
+        start, y = self._start(X.shape[1]), [labels[code] for code in codes]
         triplets = sample_triplets(y, self.n_steps, self.random_state)
         self.metric_, losses, self.n_updates_ = _run(X, triplets, self.aggressiveness, start)
         blocks = np.array_split(losses, min(50, len(losses)) or 1)

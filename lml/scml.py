@@ -274,7 +274,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         X : {array-like, CSR matrix} of shape (n_samples, n_features)
             Rows, at least 3. CSR rows are not made dense; the directions are.
         y : array-like of shape (n_samples,)
-            Labels; at least two classes, one of them with two rows.
+            Labels of any hashable type; at least two classes, one of them with two rows.
 
         Returns
         -------
@@ -295,10 +295,10 @@ class SCML(MetricLearnerMixin, BaseEstimator):
     def _fit(self, X, y):
         """Check the rows, choose triplets and basis, learn the weights."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
-        codes, labels = _class_numbers(y)
-        y = [labels[code] for code in codes]
+        codes, labels = (None, ()) if y is None else _class_numbers(y)
+        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
         _check_finite(X)
+        y = [labels[code] for code in codes]
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
         rng, n_basis = check_random_state(self.random_state), self.n_basis
         if n_basis is None:

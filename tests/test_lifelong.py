@@ -566,3 +566,36 @@ def test_a_missing_label_is_named_by_its_row(missing):
     X = np.arange(12.0).reshape(4, 3)
     with pytest.raises(ValueError, match=r"y\[2\] is (None|nan)"):
         LifelongMetricLearner("scml", 2).partial_fit(X, ["a", "b", missing, "a"], task=0)
+
+
+@pytest.mark.parametrize("names", [[1, "1", 2], [("a",), ("b", 2), "c"], [0.5, 1.5, 2]])
+def test_a_table_takes_labels_of_any_type(names):
+    X, y = make_task(0)
+    table = make_learner().fit(X, [names[code] for code in y], tasks=["t"] * len(y))
+    oracle = make_learner().fit(X, y, tasks=["t"] * len(y))
+    np.testing.assert_array_equal(table.metric_matrix("t"), oracle.metric_matrix("t"))
+    assert table.tasks_["t"].classes == tuple(names)
+
+
+@pytest.mark.parametrize("revisit", ["average", "step"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "continuous"])
+def test_labels_that_are_no_names_are_refused_at_every_visit(revisit, bad):
+    learner = learn(make_learner(revisit=revisit), ["t"])
+    before, (X, y) = dict(vars(learner)), make_task(1)
+    y = y.astype(float)
+    y[5:] = np.linspace(0, 1, 25) if bad == "continuous" else bad
+    for task in ("t", "new"):
+        with pytest.raises(ValueError, match=r"continuous|y\[5\] is"):
+            learner.partial_fit(X, y, task=task)
+    assert vars(learner) == before
+
+
+@pytest.mark.parametrize("wrong", [3, OASIS, Given(FactoredMetric.identity(6))])
+def test_a_base_learner_of_other_rows_or_of_none_is_named(wrong):
+    learner = learn(make_learner(), ["t"])
+    before = dict(vars(learner), base_learner=wrong)
+    learner.set_params(base_learner=wrong)
+    for task in ("t", "new"):
+        with pytest.raises((TypeError, ValueError), match=r"^base_learner (is|gives)"):
+            learner.partial_fit(*make_task(1), task=task)
+    assert vars(learner) == before

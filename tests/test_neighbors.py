@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors, NeighborhoodComponentsAnalysis
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -18,6 +20,7 @@ from lml import neighbors
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier, k_nearest, majority_vote
 from lml.oasis import OASIS
+from lml.scml import SCML
 
 
 @pytest.fixture
@@ -256,6 +259,118 @@ def test_kneighbors_of_the_references(rng):
     theirs = NearestNeighbors(n_neighbors=2).fit(X).kneighbors(return_distance=False)
     assert np.array_equal(model.kneighbors()[0], theirs)
     assert model.kneighbors(X, 4)[0].shape == (20, 4)
+
+
+ODD_LABELS = {
+    "objects": [3, 7],
+    "bytes": [b"cat", b"dog"],
+    "halves": [0.5, 1.5],
+    "one and its name": [1, "1"],
+    "tuples": [("a", 1), ("b", 2)],
+    "tuples of two lengths": [("a",), ("b", 2)],
+}
+
+
+@pytest.mark.parametrize("kind", ODD_LABELS)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_the_score_counts_equal_labels(rng, kind, as_list):
+    codes = np.arange(30) % 2
+    X = rng.normal(size=(30, 4)) + codes[:, None]
+    y = np.fromiter([ODD_LABELS[kind][code] for code in codes], dtype=object)
+    y = y.tolist() if as_list else y
+    plain = MetricKNeighborsClassifier().fit(X, codes)
+    model, weights = MetricKNeighborsClassifier().fit(X, y), rng.uniform(size=30)
+    Z = rng.normal(size=(30, 4)) + codes[:, None]
+    predicted = plain.predict(Z)
+    assert 0 < np.mean(predicted == codes) < 1
+    for w in (None, weights):
+        oracle = accuracy_score(codes, predicted, sample_weight=w)
+        assert model.score(Z, y, w) == pytest.approx(oracle)
+        assert plain.score(Z, codes, w) == pytest.approx(oracle)
+    with pytest.raises(ValueError, match=r"\[30, 29\]"):
+        model.score(Z, y[1:])
+
+
+@pytest.mark.parametrize("labels", [["b", "a"], [7, 3], [1.5, 0.5], [True, False], [2**63 + 1, -1]])
+def test_classes_of_a_list_are_its_sorted_labels(rng, labels):
+    y = [labels[code] for code in np.arange(24) % 2]
+    classes = MetricKNeighborsClassifier().fit(rng.normal(size=(24, 4)), y).classes_
+    assert classes.tolist() == sorted(labels)
+    assert classes.dtype == (object if -1 in labels else np.array(labels).dtype)
+    short = MetricKNeighborsClassifier().fit(np.eye(4), np.array([2, 2, 1, 1], dtype=np.int8))
+    np.testing.assert_array_equal(short.classes_, np.array([1, 2], dtype=np.int8), strict=True)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, np.inf, np.float32("nan")])
+@pytest.mark.parametrize("form", [list, np.array, "object"])
+@pytest.mark.parametrize("estimator", [None, OASIS(n_steps=50), SCML(n_steps=50)])
+def test_a_missing_label_is_named_by_its_row(rng, estimator, form, missing):
+    y = [0, 1, 0, 1, 0, missing, 1, 0]
+    y = np.array(y, dtype=object) if form == "object" else form(y)
+    with pytest.raises(ValueError, match=r"y\[5\] is"):
+        MetricKNeighborsClassifier(estimator).fit(rng.normal(size=(8, 3)), y)
+
+
+def test_a_continuous_target_is_refused_with_or_without_ties(rng):
+    y = rng.normal(size=24)
+    y[1] = y[0]
+    for form in (y, y.tolist(), y.astype(object), y.astype(np.float32)):
+        with pytest.raises(ValueError, match=r"continuous\. y holds 23 .* 24 rows"):
+            MetricKNeighborsClassifier().fit(np.eye(24), form)
+    for labels in (np.arange(12) % 10 / 4, np.arange(22) % 11 / 4, np.arange(24.0)):
+        MetricKNeighborsClassifier().fit(np.eye(len(labels)), labels)
+
+
+def test_a_label_that_is_not_hashable_is_named():
+    with pytest.raises(TypeError, match=r"y\[2\] is \{'a': 1\}, which is not hashable"):
+        MetricKNeighborsClassifier().fit(np.eye(4), [0, 1, {"a": 1}, 0])
+
+
+class Fixed(BaseEstimator):
+    """A learner with a given metric."""
+
+    metric_type = "distance"
+
+    def __init__(self, metric=None):
+        self.metric = metric
+
+    def fit(self, X, y):
+        self.metric_ = self.metric
+        return self
+
+
+@pytest.mark.parametrize("wrong", ["oasis", OASIS, 3, Fixed(FactoredMetric.identity(3))])
+def test_an_estimator_that_is_no_learner_of_these_rows_is_named(wrong):
+    model = MetricKNeighborsClassifier().fit(np.eye(4), [0, 1, 0, 1])
+    before = state(model)
+    with pytest.raises((TypeError, ValueError), match=r"^estimator (is|gives)"):
+        model.set_params(estimator=wrong).fit(np.eye(5), ["a", "b", "a", "b", "a"])
+    assert state(model) == before
+
+
+def test_feature_names_stay_when_a_fit_fails(monkeypatch):
+    def names(X):
+        return np.array([f"f{j}" for j in range(np.shape(X)[1])], dtype=object)
+
+    monkeypatch.setattr("sklearn.utils.validation._get_feature_names", names)
+    model = MetricKNeighborsClassifier(OASIS(n_steps=5)).fit(np.eye(4), [0, 1, 0, 1])
+    before = state(model)
+    assert model.feature_names_in_.tolist() == ["f0", "f1", "f2", "f3"]
+    with pytest.raises(ValueError, match="one class only"):
+        model.fit(np.eye(5), np.zeros(5))
+    assert state(model).keys() == before.keys()
+    assert all(state(model)[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csr_array])
+def test_rows_with_64_bit_indices(rng, container):
+    X, y = np.maximum(rng.normal(size=(20, 4)), 0), np.arange(20) % 2
+    short, long = container(X), container(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    learner = SCML(n_basis=4, n_steps=50, random_state=0)
+    found, oracle = (MetricKNeighborsClassifier(learner).fit(Z, y) for Z in (long, short))
+    np.testing.assert_array_equal(found.predict(long), oracle.predict(short))
+    assert long.indices.dtype == long.indptr.dtype == np.int64
 
 
 def test_examples_in_the_docstrings():

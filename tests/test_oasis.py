@@ -269,3 +269,28 @@ def test_sparse_rows_with_long_indices():
     )
     np.testing.assert_array_equal(found, plain)
     assert long.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.float32("nan")])
+@pytest.mark.parametrize("dtype", [float, object])
+def test_a_missing_label_is_named_by_its_row(bad, dtype):
+    X, y = blobs(20, 4)
+    y = y.astype(dtype)
+    y[5] = bad
+    with pytest.raises(ValueError, match=r"y\[5\] is"):
+        OASIS(n_steps=5).fit(X, y)
+
+
+def test_a_continuous_target_is_refused():
+    X, _ = blobs(40, 4)
+    y = np.random.default_rng(0).normal(size=40)
+    y[1] = y[0]
+    with pytest.raises(ValueError, match="continuous"):
+        OASIS(n_steps=5).fit(X, y)
+
+
+def test_labels_in_a_list_may_be_tuples():
+    X, y = blobs(20, 4, classes=2)
+    found = OASIS(n_steps=60, random_state=0).fit(X, [[("a",), ("b", 2)][code] for code in y])
+    oracle = OASIS(n_steps=60, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(found.metric_.to_dense(), oracle.metric_.to_dense())

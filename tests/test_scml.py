@@ -298,3 +298,27 @@ def test_sparse_rows_with_long_indices():
     )
     np.testing.assert_array_equal(found, plain)
     assert long.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.float32("nan")])
+@pytest.mark.parametrize("dtype", [float, object])
+def test_a_missing_label_is_named_by_its_row(bad, dtype):
+    X, y = rows_of(20, 4, 2)
+    y = y.astype(dtype)
+    y[5] = bad
+    with pytest.raises(ValueError, match=r"y\[5\] is"):
+        clone(SMALL).fit(X, y)
+
+
+def test_a_continuous_target_is_refused():
+    X, _ = rows_of(40, 4, 2)
+    y = np.random.default_rng(0).normal(size=40)
+    y[1] = y[0]
+    with pytest.raises(ValueError, match="continuous"):
+        clone(SMALL).fit(X, y)
+
+
+def test_labels_in_a_list_may_be_tuples():
+    X, y = rows_of(20, 4, 2)
+    found = clone(SMALL).fit(X, [[("a",), ("b", 2)][code] for code in y])
+    np.testing.assert_array_equal(found.weights_, clone(SMALL).fit(X, y).weights_)
