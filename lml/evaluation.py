@@ -12,9 +12,17 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 
-from lml.neighbors import _check_n_neighbors, _class_numbers, k_nearest, majority_vote
+from lml.metrics import FactoredMetric
+from lml.neighbors import (
+    _check_n_neighbors,
+    _class_numbers,
+    _labels,
+    _sorted_classes,
+    k_nearest,
+    majority_vote,
+)
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -152,6 +160,7 @@ def forgetting(R):
     """
     R = _accuracy_matrix(R, n_tasks=2)
     _needed(np.diag(R)[:-1], "the accuracy on arrival")
+    _needed(np.tril(R)[:-1, :-1].sum(axis=0), "an accuracy between arrival and end")
     best = np.nanmax(R[:-1, :-1], axis=0)
     return float(np.mean(best - _needed(R[-1, :-1], "the final accuracy")))
 
@@ -208,7 +217,7 @@ def forward_transfer(R, baseline=None):
 def _check_name(task):
     """Refuse a task name that could not be looked up again."""
     try:
-        usable = {task: task}.get(task) == task
+        usable = bool({task: task}.get(task) == task)
     except TypeError:
         usable = False
     if not usable:
@@ -274,23 +283,30 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
+            Labels of any hashable type.
         task : hashable
             Name of the task; its earlier reference rows are replaced.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a row, a label, the name or a number cannot be used; nothing has changed then.
         """
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
+        classes, codes = _sorted_classes(y)
+        check_consistent_length(X, codes)
         _check_name(task)
         most = self.max_references
         if most is not None and (not isinstance(most, Integral) or most < 1):
             raise ValueError(f"max_references is {most!r}: give a whole number from 1, or None")
-        kept = _bounded_rows(y, most, check_random_state(self.random_state))
+        kept = _bounded_rows(codes, most, check_random_state(self.random_state))
         _check_n_neighbors(self.n_neighbors, len(kept))
-        self.references_ = {**getattr(self, "references_", {}), task: (X[kept], y[kept])}
+        references = X[kept], classes[codes[kept]]
+        self.references_ = {**getattr(self, "references_", {}), task: references}
         return self
 
     def predict(self, X, *, task):
@@ -313,6 +329,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
     def _query(self, X, task):
         if not getattr(self, "references_", None):
             raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
+        _check_name(task)
         if task not in self.references_:
             raise ValueError(
                 f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
@@ -327,10 +344,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     def score(self, X, y, *, task):
         """Accuracy on (X, y) of one task, a float in [0, 1]."""
-        y = column_or_1d(y, warn=True)
-        predicted = self.predict(X, task=task)
-        check_consistent_length(predicted, y)
-        return float(np.mean(predicted == y))
+        return _hit_share(self.predict(X, task=task), y)
 
     @property
     def reference_nbytes_(self):
@@ -349,6 +363,13 @@ def _knn_labels(metric, metric_type, X, references, labels, n_neighbors):
         metric = metric.psd()
     nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
     return majority_vote(labels[nearest])
+
+
+def _hit_share(predicted, y):
+    """Share of the predicted labels that equal those of y."""
+    predicted, labels = predicted.tolist(), _labels(y)
+    check_consistent_length(predicted, labels)
+    return float(np.mean([a == b for a, b in zip(predicted, labels, strict=True)]))
 
 
 @dataclass(frozen=True)
@@ -398,6 +419,8 @@ def _stream_names(tasks):
     names = tuple(task.name for task in tasks)
     if not names:
         raise ValueError("tasks is empty: give at least one task")
+    for name in names:
+        _check_name(name)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"tasks contains {twice!r} twice: give each task one name")
@@ -406,10 +429,20 @@ def _stream_names(tasks):
 
 def _unseen_score(reader, metric, task):
     """Accuracy on a task that the learner does not know, by a metric given from outside."""
+    if not isinstance(metric, FactoredMetric):
+        raise TypeError(f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric")
     X, (references, labels) = reader._query(task.X_test, task.name)
     kind = reader.learner.metric_type_
     predicted = _knn_labels(metric, kind, X, references, labels, reader.n_neighbors)
-    return float(np.mean(predicted == column_or_1d(task.y_test)))
+    return _hit_share(predicted, task.y_test)
+
+
+def _keep_references(reader, tasks):
+    """Keep the training rows of all tasks; refuse test rows that could not be classified."""
+    for task in tasks:
+        reader.fit(task.X_train, task.y_train, task=task.name)
+        X_test, _ = reader._query(task.X_test, task.name)
+        check_consistent_length(X_test, _class_numbers(task.y_test)[0])
 
 
 def evaluate_stream(
@@ -446,9 +479,9 @@ def evaluate_stream(
     """
     names = _stream_names(tasks := list(tasks))
     reader = LifelongKNeighborsClassifier(learner, n_neighbors, max_references, random_state)
-    for task in tasks:
-        reader.fit(task.X_train, task.y_train, task=task.name)
-        check_consistent_length(task.X_test, column_or_1d(task.y_test))
+    if not (unseen is None or callable(unseen)):
+        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
+    _keep_references(reader, tasks)
     R = np.full((len(tasks), len(tasks)), np.nan)
     for s, new in enumerate(tasks):
         learner.partial_fit(new.X_train, new.y_train, task=new.name)

@@ -310,3 +310,79 @@ def test_labels_in_a_column_count_row_by_row():
 def test_a_baseline_is_an_accuracy(wrong):
     with pytest.raises(ValueError, match="baseline contains"):
         forward_transfer(CASE, baseline=[0.5, wrong, 0.5])
+
+
+def test_forgetting_needs_every_accuracy_since_arrival():
+    R = np.array(CASE)
+    R[1, 0] = np.nan  # the best moment of the first task could have been here
+    with pytest.raises(ValueError, match="between arrival and end of task 0"):
+        forgetting(R)
+    assert backward_transfer(R) == pytest.approx(-0.075)
+
+
+@pytest.mark.parametrize(
+    "names", [(1, "a", (2, "b")), (1, "1", b"1"), ("a", "bb", "ccc"), (1, 2, 3.5)]
+)
+def test_labels_in_a_list_stay_what_they_are(names):
+    task, names = make_tasks()[0], dict(zip("xyz", names, strict=True))
+    train, test = ([names[label] for label in part.tolist()] for part in (task[2], task[4]))
+    plain, named = (LifelongKNeighborsClassifier(OneMetric(5), 3) for _ in range(2))
+    plain.fit(task.X_train, task.y_train, task="t")
+    named.fit(task.X_train, train, task="t")
+    expected = [names[label] for label in plain.predict(task.X_test, task="t").tolist()]
+    found = named.predict(task.X_test, task="t").tolist()
+    assert found == expected
+    score = plain.score(task.X_test, task.y_test, task="t")
+    assert named.score(task.X_test, test, task="t") == pytest.approx(score)
+    result = evaluate_stream(OneMetric(5), [task._replace(y_train=train, y_test=test)])
+    assert result.accuracy[0, 0] == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "said"),
+    [
+        (["a", float("nan"), "a", "b"], ValueError, r"y\[1\] is nan"),
+        ([1, 1, None, 2], ValueError, r"y\[2\] is None"),
+        (np.fromiter(["a", {"b": 1}, "a", "b"], dtype=object), TypeError, r"y\[1\] is \{'b': 1\}"),
+    ],
+)
+def test_labels_that_cannot_be_used(y, error, said):
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
+    with pytest.raises(error, match=said):
+        reader.fit(np.eye(4, 5), y, task="t")
+    assert not hasattr(reader, "references_")
+
+
+@pytest.mark.parametrize("task", [["a"], float("nan")])
+def test_a_query_for_a_name_that_is_none(task):
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1).fit(np.eye(4, 5), [1, 1, 2, 2], task="t")
+    with pytest.raises(TypeError, match="task is"):
+        reader.predict(np.eye(5), task=task)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"name": ["a"]}, TypeError, "task is"),
+        ({"X_test": np.full((15, 5), np.nan)}, ValueError, "NaN"),
+        ({"X_test": np.zeros((15, 6))}, ValueError, "X has 6 features"),
+        ({"y_test": [None] * 15}, ValueError, r"y\[0\] is None"),
+        ({"y_test": np.zeros((15, 2))}, ValueError, "1d array"),
+        ({"X_train": np.zeros((14, 5))}, ValueError, "inconsistent"),
+    ],
+)
+def test_a_stream_is_checked_before_anything_is_learnt(change, error, said):
+    first, last = make_tasks(["first", "last"])
+    learner = OneMetric(5)
+    with pytest.raises(error, match=said):
+        evaluate_stream(learner, [first, last._replace(**change)])
+    assert learner.known == []
+
+
+def test_unseen_must_make_a_metric():
+    tasks, learner = make_tasks(["first", "last"]), OneMetric(5)
+    with pytest.raises(TypeError, match="unseen is 'mean'"):
+        evaluate_stream(learner, tasks, unseen="mean")
+    assert learner.known == []
+    with pytest.raises(TypeError, match="gave a ndarray"):
+        evaluate_stream(learner, tasks, unseen=lambda _: np.eye(5))
