@@ -1,6 +1,7 @@
 # Generated from the modules beside it by tools/tangle.py: edit their chapters.
 """Learners that lifelong metric learning is compared with."""
 
+from lml.baselines.ella import ELLA, DictionarySums, ELLATask, QuadraticModel
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
@@ -14,13 +15,17 @@ from lml.baselines.omtrsl import MultiTaskOASIS
 from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin
 
 __all__ = [
+    "ELLA",
     "CodePenalty",
+    "DictionarySums",
+    "ELLATask",
     "HingeCode",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
     "MultiTaskSCML",
     "OffDiagonalLearner",
     "PooledMetricLearner",
+    "QuadraticModel",
     "SmoothedHinge",
     "TaskMetricsMixin",
     "TripletMap",

@@ -1,0 +1,674 @@
+# Generated from book/baselines/ella.ipynb by tools/tangle.py: edit the chapter.
+"""ELLA: linear classifiers of tasks that arrive one after another, in one shared dictionary.
+
+A task is learned by logistic regression, its loss is replaced by its second-order expansion,
+a lasso codes it in the dictionary, and the dictionary solves the normal equations of all
+tasks so far. Tasks of more than two classes are taken one class against the rest.
+"""
+
+import copy
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import expit
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import Lasso, LogisticRegression
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.baselines.pooled import split_tasks
+from lml.lifelong import _check_choice, _check_number
+from lml.neighbors import _labels, _sorted_classes
+from lml.triplets import _check_rows
+
+__all__ = [
+    "ELLA",
+    "DictionarySums",
+    "ELLATask",
+    "QuadraticModel",
+    "code_certificate",
+    "quadratic_model",
+    "solve_dictionary",
+    "sparse_code",
+]
+
+
+@dataclass(frozen=True)
+class QuadraticModel:
+    """Losses of m binary problems on the same rows, to second order at their minimisers.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n, D)
+        The rows.
+    theta : ndarray of shape (D, m)
+        Coefficients of the logistic regressions.
+    intercept : ndarray of shape (m,)
+        Their intercepts.
+    weights : ndarray of shape (n, m)
+        p (1 - p) / (2 n) of every row.
+    centres : ndarray of shape (D, m)
+        Means of the rows under these weights.
+    ridge : float
+        Half of the ridge of the loss.
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
+    Problem c has the loss (theta_c - v)' D_c (theta_c - v) above its minimum; D_c is never formed
+    unless asked.
+    """
+
+    X: np.ndarray
+    theta: np.ndarray
+    intercept: np.ndarray
+    weights: np.ndarray
+    centres: np.ndarray
+    ridge: float
+
+    def curve(self, V):
+        """The products D_c v_c for the columns of V (D, m)."""
+        P = safe_sparse_dot(self.X, V) - np.sum(self.centres * V, axis=0)
+        return safe_sparse_dot(self.X.T, self.weights * P) + self.ridge * V
+
+    def losses(self, V):
+        """The quadratics at the columns of V (D, m), shape (m,)."""
+        E = self.theta - V
+        return np.sum(E * self.curve(E), axis=0)
+
+    def intercepts(self, V):
+        """The best intercepts for the columns of V (D, m), shape (m,)."""
+        return self.intercept + np.sum(self.centres * (self.theta - V), axis=0)
+
+    def hessian(self, c=0):
+        """D_c as a dense array (D, D)."""
+        Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
+        return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
+
+    def coding_problem(self, dictionary, c=0):
+        """L' D_c L and L' D_c theta_c for a dictionary L (D, k)."""
+        Z = safe_sparse_dot(self.X, dictionary) - self.centres[:, c] @ dictionary
+        gram = (Z.T * self.weights[:, c]) @ Z + self.ridge * dictionary.T @ dictionary
+        return gram, dictionary.T @ self.curve(self.theta)[:, c]
+
+    def code(self, dictionary, penalty):
+        """The codes of all m problems, shape (m, k)."""
+        problems = [self.coding_problem(dictionary, c) for c in range(self.theta.shape[1])]
+        return np.array([sparse_code(*problem, penalty) for problem in problems])
+
+
+def quadratic_model(X, targets, C=1.0):
+    """Logistic regressions of binary targets, as second-order models.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n, D)
+    targets : ndarray of shape (n, m)
+        Zeros and ones, both in every column.
+    C : float, default=1.0
+        Inverse ridge of `sklearn.linear_model.LogisticRegression`.
+
+    Returns
+    -------
+    QuadraticModel
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = quadratic_model(np.array([[-1.0], [1.0]]), np.array([[0], [1]]))
+    >>> round(model.theta.item(), 3), model.losses(model.theta).tolist()
+    (0.675, [0.0])
+    """
+    base = LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
+    fits = [clone(base).fit(X, target) for target in targets.T]
+    theta = np.stack([fit.coef_[0] for fit in fits], axis=1)
+    intercept = np.array([fit.intercept_[0] for fit in fits])
+    p = expit(safe_sparse_dot(X, theta) + intercept)
+    weights = np.maximum(p * (1 - p), 1e-12) / (2 * len(p))  # a sum of zero has no mean
+    centres = safe_sparse_dot(X.T, weights) / weights.sum(axis=0)
+    return QuadraticModel(X, theta, intercept, weights, centres, 1 / (2 * len(p) * C))
+
+
+def code_certificate(code, gram, target, penalty):
+    """Distance of a code from the optimality conditions of its lasso; 0 is optimal.
+
+    Parameters
+    ----------
+    code : ndarray of shape (k,)
+    gram : ndarray of shape (k, k)
+        L' D L.
+    target : ndarray of shape (k,)
+        L' D theta.
+    penalty : float
+        mu, >= 0.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eq. (ella-kkt).
+    """
+    slope = 2 * (gram @ code - target)
+    free = np.maximum(np.abs(slope) - penalty, 0)
+    return float(np.linalg.norm(np.where(code == 0, free, slope + penalty * np.sign(code))))
+
+
+def sparse_code(gram, target, penalty):
+    """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (k, k)
+        L' D L, positive semi-definite.
+    target : ndarray of shape (k,)
+        L' D theta, in the range of gram.
+    penalty : float
+        mu, >= 0.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sparse_code(np.eye(3), np.array([2.0, -1.0, 0.2]), penalty=1.0).round(6).tolist()
+    [1.5, -0.5, 0.0]
+    """
+    k, unit = len(target), np.trace(gram) / len(target)
+    if unit <= 0:
+        return np.zeros(k)
+    gram = gram + 1e-12 * unit * np.eye(k)
+    R = linalg.cholesky(gram)
+    r = linalg.solve_triangular(R, target, trans=1)
+    if penalty == 0:
+        return linalg.solve_triangular(R, r)
+    lasso = Lasso(penalty / (2 * k), fit_intercept=False, tol=1e-4, max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the next step finishes it
+        start = lasso.fit(R, r).coef_
+    return _finished(start, gram, target, penalty)
+
+
+def _finished(s, gram, target, penalty):
+    """The exact code from an approximate one: one entry leaves or enters at a time."""
+    signs = np.sign(s)
+    for _ in range(100 * len(s)):
+        s, gone = _toward(s, _on_support(signs, gram, target, penalty), signs)
+        if gone is not None:
+            signs[gone] = 0
+            continue
+        slope = 2 * (gram @ s - target) * (signs == 0)
+        enters = np.abs(slope).argmax()
+        if abs(slope[enters]) <= penalty * (1 + 1e-9):
+            break
+        signs[enters] = -np.sign(slope[enters])
+    return s
+
+
+def _on_support(signs, gram, target, penalty):
+    """The code that is optimal if these are its signs."""
+    x, on = np.zeros(len(signs)), np.flatnonzero(signs)
+    if len(on):
+        right = target[on] - penalty / 2 * signs[on]
+        x[on] = linalg.solve(gram[np.ix_(on, on)], right, assume_a="pos")
+    return x
+
+
+def _toward(s, x, signs):
+    """From s to x, but not past the first zero of an entry; the new code and that entry."""
+    wrong = np.flatnonzero(x * signs < 0)
+    if not len(wrong):
+        return x, None
+    share = s[wrong] / (s[wrong] - x[wrong])
+    gone = wrong[share.argmin()]
+    s = s + share.min() * (x - s)
+    s[gone] = 0.0
+    return s, gone
+
+
+class DictionarySums:
+    """The running sums A and b of the normal equations, in blocks.
+
+    Parameters
+    ----------
+    n_features : int
+        D.
+    n_components : int
+        k, the columns of the dictionary.
+
+    Attributes
+    ----------
+    A : ndarray of shape (k D, k D)
+        Sum of s s' kron D.
+    b : ndarray of shape (k D,)
+        Sum of s kron D theta.
+    n_problems : int
+        Binary problems in the sums.
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
+    vectorised by columns.
+    """
+
+    def __init__(self, n_features, n_components):
+        self.shape, self.n_problems = (n_features, n_components), 0
+        self.A = np.zeros((n_components * n_features,) * 2)
+        self.b = np.zeros(n_components * n_features)
+
+    def add(self, model, codes, sign=1):
+        """Add the terms of a model's problems with codes (m, k); sign=-1 takes them out."""
+        D, right = len(model.theta), model.curve(model.theta)
+        for c, s in enumerate(codes):
+            hessian = model.hessian(c)
+            blocks = {i: slice(i * D, (i + 1) * D) for i in np.flatnonzero(s)}
+            for i, rows in blocks.items():
+                self.b[rows] += sign * s[i] * right[:, c]
+                for j, columns in blocks.items():
+                    self.A[rows, columns] += (sign * s[i] * s[j]) * hessian
+        self.n_problems += sign * len(codes)
+
+    def solve(self, penalty):
+        """The dictionary (D, k) that solves (A / T + penalty I) vec L = b / T."""
+        system = self.A + self.n_problems * penalty * np.eye(len(self.b))
+        vector = linalg.solve(system, self.b, assume_a="pos")
+        return vector.reshape(self.shape, order="F")
+
+
+def solve_dictionary(models, codes, penalty, start, tol=1e-10):
+    """The dictionary for given codes, by conjugate gradients on the rows.
+
+    Parameters
+    ----------
+    models : list of QuadraticModel
+    codes : list of ndarray (m, k)
+        Codes of the m problems of each model.
+    penalty : float
+        lambda, > 0.
+    start : ndarray of shape (D, k)
+        Where to begin; columns that no code uses become zero.
+    tol : float, default=1e-10
+        Residual relative to the right-hand side.
+
+    Returns
+    -------
+    ndarray of shape (D, k)
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    is formed.
+    """
+    T, used = sum(map(len, codes)), np.any(np.vstack(codes), axis=0)
+
+    def product(v):
+        L = v.reshape(start.shape)
+        bent = sum(model.curve(L @ S.T) @ S for model, S in zip(models, codes))
+        return (bent / T + penalty * L).ravel()
+
+    right = sum(model.curve(model.theta) @ S for model, S in zip(models, codes)) / T
+    system = LinearOperator((start.size,) * 2, matvec=product, dtype=float)
+    L, info = cg(system, right.ravel(), (start * used).ravel(), rtol=tol, maxiter=20 * start.size)
+    if info:
+        raise ValueError(f"dictionary_penalty={penalty} is too small for {info} steps: raise it")
+    return L.reshape(start.shape)
+
+
+@dataclass(frozen=True)
+class ELLATask:
+    """What `ELLA` keeps of a task, its rows included.
+
+    Attributes
+    ----------
+    classes : ndarray
+        The labels, sorted where they have an order.
+    labels : list
+        Label of each row, all visits.
+    model : QuadraticModel
+        One problem for two classes, else one a class; it holds the rows.
+    n_visits : int
+    """
+
+    classes: np.ndarray
+    labels: list
+    model: QuadraticModel
+    n_visits: int
+
+
+class ELLA(BaseEstimator):
+    """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
+
+    Parameters
+    ----------
+    n_components : int, default=4
+        Columns k of the dictionary.
+    code_penalty : float, default=1e-3
+        mu, the weight of ||s||_1.
+    dictionary_penalty : float, default=1e-5
+        lambda > 0, the weight of ||L||^2.
+    C : float, default=1.0
+        Inverse ridge of the logistic regression of each task.
+    init : {"random", "tasks"}, default="random"
+        How unused columns are filled before a task is coded: with random numbers, or with the
+        task's own coefficients (the task then has this column as its code).
+    multi_class : {"ovr", "binary"}, default="ovr"
+        Tasks of more than two classes: one problem a class, or an error as in the original.
+    solver : {"auto", "direct", "cg"}, default="auto"
+        Normal equations from running sums of size (k D)^2, or by conjugate gradients on the
+        rows; "auto" is direct for k D <= 1000 and dense rows.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    dictionary_ : ndarray of shape (n_features, n_components)
+        L. Columns that no task uses are zero.
+    codes_ : dict
+        Task to its codes, (1, n_components) for two classes, else (n_classes, n_components).
+    tasks_ : dict
+        Task to its `ELLATask`, in the order of first appearance.
+    sums_ : DictionarySums or None
+        The running sums, with the direct solver.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 20 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
+    and Eaton (2013), Algorithm 1; the row "ELLA" of the paper's Table II. The rows of all tasks are
+    kept, for tasks that come back. The intercept of a task is its own and not penalised.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> learner = ELLA(n_components=2, random_state=0)
+    >>> for task, digits in {"low": (0, 1), "high": (8, 9)}.items():
+    ...     rows = (y == digits[0]) | (y == digits[1])
+    ...     learner = learner.partial_fit(X[rows] / 16, y[rows], task=task)
+    >>> learner.predict(X[:2] / 16, task="low").tolist()
+    [0, 1]
+    """
+
+    def __init__(
+        self, n_components=4, code_penalty=1e-3, dictionary_penalty=1e-5, *, C=1.0,
+        init="random", multi_class="ovr", solver="auto", random_state=None,
+    ):  # fmt: skip
+        self.n_components = n_components
+        self.code_penalty, self.dictionary_penalty = code_penalty, dictionary_penalty
+        self.C, self.init, self.multi_class = C, init, multi_class
+        self.solver, self.random_state = solver, random_state
+
+    def partial_fit(self, X, y, *, task):
+        """Learn one task, or more rows of a known one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this visit. They are copied and kept.
+        y : array-like of shape (n_samples,)
+            Labels of any type, at least two classes in all visits of the task together.
+        task : hashable
+            Name of the task.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the rows, the labels, the task or a parameter cannot be used. The learner is
+            then exactly what it was before the call.
+        """
+        self._check_parameters()
+        X, labels = self._check_visit(X, y, task)
+        record = self._learn_task(X, labels, task)
+        root, rng = self._seeds()
+        L, own = self._start(record.model, rng)
+        codes = record.model.code(L, self.code_penalty)
+        codes[: len(own)] = np.eye(self.n_components)[own]
+        state = self._next_state({task: record}, {task: codes}, L)
+        vars(self).update(state, n_features_in_=X.shape[1], _root=root)
+        return self
+
+    def _check_parameters(self):
+        _check_number("n_components", self.n_components, 1, whole=True)
+        _check_number("code_penalty", self.code_penalty, 0)
+        for name in ("dictionary_penalty", "C"):
+            _check_number(name, getattr(self, name), 0)
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name} is 0: give a positive number")
+        _check_choice("init", self.init, ("random", "tasks"))
+        _check_choice("multi_class", self.multi_class, ("ovr", "binary"))
+        _check_choice("solver", self.solver, ("auto", "direct", "cg"))
+
+    def _check_visit(self, X, y, task):
+        """Rows and labels of one visit, or an error that says what is wrong."""
+        try:
+            hash(task)
+        except TypeError:
+            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+        if task != task:
+            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        X, labels = self._check_features(X).copy(), _labels(y)
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y {len(labels)} labels: give one each")
+        if not labels:
+            raise ValueError(f"X has 0 rows for task {task!r}: give at least one")
+        return X, labels
+
+    def _check_features(self, X):
+        """The rows in double precision, with the known number of features."""
+        X = _check_rows(X)
+        X = sparse.csr_array(X, dtype=float) if sparse.issparse(X) else np.asarray(X, dtype=float)
+        known = getattr(self, "n_features_in_", X.shape[1])
+        if X.shape[1] != known:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but the earlier tasks have"
+                f" {known}: all tasks share one dictionary"
+            )
+        return X
+
+    def _learn_task(self, X, labels, task):
+        """The record of the task with all its rows, old and new."""
+        old = getattr(self, "tasks_", {}).get(task)
+        if old is not None:
+            X, labels = _stacked(old.model.X, X), [*old.labels, *labels]
+        classes, numbers = _sorted_classes(labels)
+        if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
+            raise ValueError(
+                f"y of task {task!r} has {len(classes)} classes: give two, or use"
+                " multi_class='ovr' for more"
+            )
+        targets = (numbers[:, None] == np.arange(len(classes))).astype(int)
+        model = quadratic_model(X, targets if len(classes) > 2 else targets[:, 1:], self.C)
+        return ELLATask(classes, labels, model, 1 + (old.n_visits if old else 0))
+
+    def _seeds(self):
+        """The root seed and the generator of this visit."""
+        root = getattr(self, "_root", None)
+        if root is None and self.random_state is None:
+            root = np.random.SeedSequence().entropy
+        elif root is None:  # a generator is read, not advanced
+            root = int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
+        visit = sum(record.n_visits for record in getattr(self, "tasks_", {}).values())
+        return root, np.random.default_rng([root, visit])
+
+    def _start(self, model, rng):
+        """The dictionary with its zero columns filled, and the columns the problems own."""
+        (D, m), k = model.theta.shape, self.n_components
+        L = np.array(getattr(self, "dictionary_", np.zeros((D, k))))
+        if L.shape[1] != k:
+            raise ValueError(
+                f"n_components is {k}, but dictionary_ has {L.shape[1]} columns: clone"
+            )
+        empty = np.flatnonzero(~L.any(axis=0))
+        size = np.sqrt(np.mean(model.theta**2)) or 1.0
+        L[:, empty] = size * rng.standard_normal((D, len(empty)))
+        own = empty[:m] if self.init == "tasks" else empty[:0]
+        L[:, own] = model.theta[:, : len(own)]
+        return L, own
+
+    def _next_state(self, new, new_codes, L):
+        """The attributes once some tasks have new records and codes, as new objects."""
+        tasks = {**getattr(self, "tasks_", {}), **new}
+        codes = {**getattr(self, "codes_", {}), **new_codes}
+        sums = self._next_sums(new, tasks, codes, L.shape)
+        if sums is None:
+            models = [record.model for record in tasks.values()]
+            L = solve_dictionary(models, list(codes.values()), self.dictionary_penalty, L)
+        else:
+            L = sums.solve(self.dictionary_penalty)
+        used = np.any(np.vstack(list(codes.values())), axis=0)
+        return {"dictionary_": L * used, "codes_": codes, "tasks_": tasks, "sums_": sums}
+
+    def _next_sums(self, new, tasks, codes, shape):
+        """The running sums: old terms of the new records out, new terms in; or None."""
+        large = shape[0] * shape[1] > 1000 or any(sparse.issparse(r.model.X) for r in new.values())
+        if self.solver == "cg" or (self.solver == "auto" and large):
+            return None
+        sums = copy.deepcopy(getattr(self, "sums_", None))
+        changed = tasks if sums is None else new
+        sums = DictionarySums(*shape) if sums is None else sums
+        for task in changed:
+            if changed is new and task in self.tasks_:
+                sums.add(self.tasks_[task].model, self.codes_[task], sign=-1)
+            sums.add(tasks[task].model, codes[task])
+        return sums
+
+    def recode(self, n_sweeps=1):
+        """Code all tasks again and solve for the dictionary, n_sweeps times.
+
+        Not part of ELLA. Each sweep lowers `objective`; in the limit codes and dictionary are
+        optimal for each other. Needs no rows beyond those that are kept.
+        """
+        _check_number("n_sweeps", n_sweeps, 0, whole=True)
+        self._check_parameters()
+        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
+        for _ in range(n_sweeps):
+            L, mu = self.dictionary_, self.code_penalty
+            codes = {u: record.model.code(L, mu) for u, record in self.tasks_.items()}
+            vars(self).update(self._next_state(self.tasks_, codes, L))
+        return self
+
+    def objective(self):
+        """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
+        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
+        L, S = self.dictionary_, self.codes_
+        parts = [record.model.losses(L @ S[u].T) for u, record in self.tasks_.items()]
+        loss = np.concatenate(parts) + self.code_penalty * np.abs(np.vstack(list(S.values()))).sum(
+            1
+        )
+        return float(np.mean(loss) + self.dictionary_penalty * np.sum(L * L))
+
+    def _check_known(self, task):
+        if not getattr(self, "tasks_", None):
+            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        if task not in self.tasks_:
+            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
+
+    def __sklearn_is_fitted__(self):
+        return bool(getattr(self, "tasks_", None))
+
+    def coefficients(self, task):
+        """The classifier of a task now: coefficients (m, n_features), intercepts (m,)."""
+        self._check_known(task)
+        V = self.dictionary_ @ self.codes_[task].T
+        return V.T, self.tasks_[task].model.intercepts(V)
+
+    def decision_function(self, X, *, task):
+        """Scores: (n,), positive for the second class, or (n, n_classes).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        task : hashable
+            A known task.
+        """
+        coefficients, intercepts = self.coefficients(task)
+        scores = safe_sparse_dot(self._check_features(X), coefficients.T) + intercepts
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X, *, task):
+        """Labels of rows under the classifier of a task, shape (n,)."""
+        scores = self.decision_function(X, task=task)
+        numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.tasks_[task].classes[numbers]
+
+    def predict_proba(self, X, *, task):
+        """Probabilities (n, n_classes); one-vs-rest ones are scaled to the sum 1."""
+        scores = self.decision_function(X, task=task)
+        if scores.ndim == 1:
+            return np.stack([expit(-scores), expit(scores)], axis=1)
+        log = -np.logaddexp(0, -scores)  # of the probability; finite however small it is
+        p = np.exp(log - log.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+    def score(self, X, y, *, task):
+        """Accuracy on rows (n, n_features) of a task, a float in [0, 1]."""
+        predicted, labels = self.predict(X, task=task).tolist(), _labels(y)
+        if len(labels) != len(predicted):
+            raise ValueError(f"X has {len(predicted)} rows and y {len(labels)} labels")
+        return float(np.mean([a == b for a, b in zip(predicted, labels)]))
+
+    def fit(self, X, y, *, tasks):
+        """Forget everything and learn a table of rows, task by task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        tasks : sequence of length n_samples
+            Task of each row. Tasks are learned in the order of their first row.
+
+        Returns
+        -------
+        self
+        """
+        fresh = clone(self)
+        for name, rows, labels in split_tasks(X, y, tasks):
+            fresh.partial_fit(rows, labels, task=name)
+        parameters = self.get_params(deep=False)
+        learned = {k: v for k, v in vars(fresh).items() if k not in parameters}
+        self.__dict__ = {**parameters, **learned}
+        return self
+
+    @property
+    def state_parts_(self):
+        """Bytes kept, by part: dictionary, codes, sums, models, rows."""
+        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
+        models = [record.model for record in self.tasks_.values()]
+        sums = self.sums_
+        return {
+            "dictionary": self.dictionary_.nbytes,
+            "codes": sum(S.nbytes for S in self.codes_.values()),
+            "sums": 0 if sums is None else sums.A.nbytes + sums.b.nbytes,
+            "models": sum(m.theta.nbytes + m.weights.nbytes + m.centres.nbytes for m in models),
+            "rows": sum(sum(part.nbytes for part in _parts(m.X)) for m in models),
+        }
+
+
+def _parts(X):
+    """The arrays that hold the rows."""
+    return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+
+
+def _stacked(old, new):
+    """Old rows above new ones; CSR if either is."""
+    if sparse.issparse(old) or sparse.issparse(new):
+        return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")
+    return np.vstack([old, new])
