@@ -1,6 +1,7 @@
 # Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Lifelong metric learning: one dictionary, one small code a task."""
 
+from lml.baselines.lmnn import LMNN
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
@@ -9,6 +10,7 @@ from lml.oasis import OASIS
 from lml.scml import SCML
 
 __all__ = [
+    "LMNN",
     "OASIS",
     "SCML",
     "FactoredMetric",

@@ -2,6 +2,7 @@
 """Learners that lifelong metric learning is compared with."""
 
 from lml.baselines.ella import ELLA, DictionarySums, ELLATask, QuadraticModel
+from lml.baselines.lmnn import LMNN, LossGradient
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
@@ -16,10 +17,12 @@ from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin
 
 __all__ = [
     "ELLA",
+    "LMNN",
     "CodePenalty",
     "DictionarySums",
     "ELLATask",
     "HingeCode",
+    "LossGradient",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
     "MultiTaskSCML",

@@ -1,0 +1,489 @@
+# Generated from book/baselines/lmnn.ipynb by tools/tangle.py: edit the chapter.
+"""Large margin nearest neighbours: pull of target neighbours, push of impostors.
+
+min over M >= 0 of (1 - mu) pull + mu push, a convex problem solved over L with M = L'L by
+L-BFGS on a rounded hinge, with a lower bound from the dual; optionally shrunk to a multiple
+of the identity. The metric is a squared distance.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, optimize, sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import validate_data
+
+from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.scml import _check_finite, _number
+from lml.triplets import _check_rows, _class_numbers, _classes_with_triplets, _count, _nearest_rows
+
+__all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
+
+
+def target_neighbors(X, y, n_neighbors=3):
+    """Pairs of each row with its nearest rows of the same class.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Rows; distances are Euclidean.
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+    n_neighbors : int, default=3
+        Targets of a row; fewer where its class has no more.
+
+    Returns
+    -------
+    targets : ndarray of shape (n_targets, 2)
+        Rows (i, j), i ascending, for each i from near to far. A row alone in its class has
+        no pair as i.
+
+    Raises
+    ------
+    ValueError
+        If X is not finite, X and y differ in length, or the labels allow no triplet.
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/lmnn), eq. (lmnn-targets).
+    Paper: section V-A (stLMNN).
+
+    Examples
+    --------
+    >>> target_neighbors([[0.0], [1.0], [3.0], [9.0]], ["a", "a", "a", "b"], 1).tolist()
+    [[0, 1], [1, 0], [2, 1]]
+    """
+    X, k = _check_rows(X), _count(n_neighbors, "n_neighbors")
+    codes, sizes = _classes_with_triplets(y)
+    if X.shape[0] != len(codes):
+        raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
+    X, found = X.astype(float), []
+    for code in np.flatnonzero(sizes > 1):
+        members = np.flatnonzero(codes == code)
+        near = _nearest_rows(X, members, members, min(k, len(members) - 1))
+        found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
+    pairs = np.concatenate(found)
+    return pairs[np.argsort(pairs[:, 0], kind="stable")]
+
+
+def _target_distances(Z, targets):
+    """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
+    i, j = targets.T
+    distances = np.square(Z[i] - Z[j]).sum(axis=1)
+    radii = np.full(len(Z), -np.inf)
+    np.maximum.at(radii, i, distances)
+    return distances, radii
+
+
+def _identity_scale(X, targets):
+    """One over the mean squared distance of target pairs, or of rows from their mean."""
+    for squares in (_target_distances(X, targets)[0], np.square(X - X.mean(axis=0)).sum(axis=1)):
+        mean = float(squares.mean())
+        if 1e-150 < mean < np.inf:
+            return 1 / mean
+    return 1.0
+
+
+_BLOCK = 2**22  # numbers in the largest temporary array of a block
+
+
+def _reaches(Z, targets, margin):
+    """The radius of each row within which a row of another class is an impostor; -inf: none."""
+    squares = _target_distances(Z, targets)[1] + margin
+    return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
+
+
+def impostors(Z, y, targets, margin=1.0, slack=0.0):
+    """Pairs of a row and a row of another class nearer than its furthest target plus margin.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n_samples, d)
+        Mapped rows X L', in which the metric L'L is Euclidean.
+    y : array-like of shape (n_samples,)
+        Labels.
+    targets : ndarray of shape (n_targets, 2)
+        From `target_neighbors`.
+    margin : float, default=1.0
+        Added to the squared distance of the furthest target.
+    slack : float, default=0.0
+        Added to the radius, the root of that sum.
+
+    Returns
+    -------
+    pairs : ndarray of shape (n_pairs, 2)
+        Rows (i, k) in lexicographic order.
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/lmnn), eqs. (lmnn-radius) and (lmnn-slack).
+
+    Examples
+    --------
+    >>> Z = np.array([[0.0], [1.0], [1.2], [3.0]])
+    >>> impostors(Z, ["a", "a", "b", "b"], np.array([[0, 1], [1, 0]])).tolist()
+    [[0, 2], [1, 2]]
+    """
+    codes, reach = _class_numbers(y)[0], _reaches(Z, targets, margin) + slack
+    limits = np.where(reach >= 0, np.square(reach), -np.inf)
+    squares, found = np.einsum("ij,ij->i", Z, Z), []
+    for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
+        close = squares - 2 * (Z[rows] @ Z.T) < (limits - squares)[rows, None]
+        i, k = np.nonzero(close & (codes[rows, None] != codes))
+        found.append(np.stack([i + rows.start, k], axis=1))
+    return np.concatenate(found)
+
+
+def _laplacian(pairs, weights, n_samples):
+    """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs, a CSR array."""
+    A = sparse.csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(n_samples, n_samples))
+    A = A + A.T
+    return sparse.diags_array(A.sum(axis=1), format="csr") - A
+
+
+def _triplets_of(targets, pairs):
+    """All triplets as two index arrays, into the impostor pairs and into the target pairs."""
+    first, last = (np.searchsorted(targets[:, 0], pairs[:, 0], s) for s in ("left", "right"))
+    counts = last - first
+    pair = np.repeat(np.arange(len(pairs)), counts)
+    return pair, np.arange(len(pair)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+
+
+def _pair_distances(Z, pairs):
+    """Squared distances of pairs sorted by their first row.
+
+    By a product of all rows of a block where many of its pairs are asked for.
+    """
+    squares, products = np.einsum("ij,ij->i", Z, Z), np.empty(len(pairs))
+    for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
+        part = slice(*np.searchsorted(pairs[:, 0], [rows.start, rows.stop]))
+        i, k = pairs[part].T
+        if 25 * len(i) < (rows.stop - rows.start) * len(Z):
+            products[part] = np.einsum("ij,ij->i", Z[i], Z[k])
+        else:
+            products[part] = (Z[rows] @ Z.T)[i - rows.start, k]
+    return squares[pairs[:, 0]] + squares[pairs[:, 1]] - 2 * products
+
+
+def _rounded_hinge(excess, smoothing):
+    """Value and slope of the hinge, its kink rounded over a width of `smoothing`."""
+    if not smoothing:
+        return np.maximum(excess, 0.0), (excess > 0).astype(float)
+    slope = np.clip(excess / smoothing + 0.5, 0.0, 1.0)
+    return np.where(slope < 1, smoothing / 2 * np.square(slope), excess), slope
+
+
+class LossGradient(NamedTuple):
+    """What `lmnn_loss_gradient` returns.
+
+    Parameters
+    ----------
+    loss : float
+        The (rounded) loss.
+    laplacian : CSR array of shape (n_samples, n_samples)
+        K with gradient X' K X with respect to the metric.
+    exact : float
+        The loss with the true hinge.
+    weight : float
+        Sum of the triplets' slopes times push_weight.
+    """
+
+    loss: float
+    laplacian: sparse.csr_array
+    exact: float
+    weight: float
+
+
+def lmnn_loss_gradient(Z, targets, pairs, push_weight=0.5, smoothing=0.0):
+    """Pull and push of mapped rows, and the Laplacian of their gradient.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n_samples, d)
+        Mapped rows X L', in which the metric L'L is Euclidean.
+    targets : ndarray of shape (n_targets, 2)
+        From `target_neighbors`.
+    pairs : ndarray of shape (n_pairs, 2)
+        Pairs (i, k) of rows of different classes, sorted by i, among them all of
+        ``impostors(Z, y, targets, 1 + smoothing / 2)``; the others count nothing.
+    push_weight : float, default=0.5
+        mu, between 0 and 1; the pull has the weight 1 - mu.
+    smoothing : float, default=0.0
+        Width over which the kink of the hinge is rounded.
+
+    Returns
+    -------
+    LossGradient
+        The gradient of the loss is X' K X with respect to M and 2 (K Z)' X with respect to L.
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-laplacian), (lmnn-weights)
+    and (lmnn-hinge).
+
+    Examples
+    --------
+    >>> Z, targets = np.array([[0.0], [1.0], [1.5]]), np.array([[0, 1], [1, 0]])
+    >>> lmnn_loss_gradient(Z, targets, np.array([[0, 2], [1, 2]])).loss
+    1.875
+    """
+    mu, (near, radii) = push_weight, _target_distances(Z, targets)
+    far = _pair_distances(Z, pairs)
+    close = far < radii[pairs[:, 0]] + 1 + smoothing / 2
+    pairs, far = pairs[close], far[close]
+    pair, target = _triplets_of(targets, pairs)
+    excess = 1 + near[target] - far[pair]
+    values, slopes = _rounded_hinge(excess, smoothing)
+    pull = (1 - mu) + mu * np.bincount(target, slopes, len(targets))
+    push = mu * np.bincount(pair, slopes, len(pairs))
+    K = _laplacian(np.concatenate([targets, pairs]), np.concatenate([pull, -push]), len(Z))
+    pulled, pushed = (1 - mu) * near.sum(), mu * np.maximum(excess, 0.0).sum()
+    return LossGradient(
+        float(pulled + mu * values.sum()), K, float(pulled + pushed), float(push.sum())
+    )
+
+
+class _ImpostorSearch:
+    """Impostor pairs of moving rows, searched anew only when some may be missing."""
+
+    def __init__(self, codes, targets):
+        self.codes, self.targets, self.Z, self.n_searches = codes, targets, None, 0
+
+    def _complete(self, Z, reach):
+        moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
+        return bool(np.all(reach + moves + moves.max() <= self.reach))
+
+    def __call__(self, Z, margin):
+        """A list of pairs that holds all impostors."""
+        reach = _reaches(Z, self.targets, margin)
+        if self.Z is None or not self._complete(Z, reach):
+            slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
+            self.pairs = impostors(Z, self.codes, self.targets, margin, slack)
+            self.Z, self.reach, self.n_searches = Z, reach + slack, self.n_searches + 1
+        return self.pairs
+
+
+def _row_space(X):
+    """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
+    U, values, V = linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    keep = values > max(X.shape) * np.finfo(float).eps * values[0]
+    if not keep.any():  # all rows are equal
+        return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
+    return U[:, keep] * values[keep], V[keep]
+
+
+def _feasible_share(P, G):
+    """The largest share s in [0, 1] with P + s (G - P) positive semi-definite."""
+    if linalg.eigvalsh(G)[0] >= 0:
+        return 1.0
+    try:
+        largest = linalg.eigh(P - G, P, eigvals_only=True)[-1]
+    except linalg.LinAlgError:  # P is singular
+        return 0.0
+    return float(1 / max(largest, 1.0))
+
+
+class _Problem:
+    """The objective over L, for rows in which target neighbours are at distance 1 on average."""
+
+    def __init__(self, rows, codes, targets, push_weight, ridge):
+        self.rows, self.targets, self.mu, self.ridge = rows, targets, push_weight, ridge
+        weights = np.full(len(targets), 1 - push_weight)
+        self.pull = rows.T @ (_laplacian(targets, weights, len(rows)) @ rows)
+        self.search, self.best = _ImpostorSearch(codes, targets), (np.inf, None)
+        self.history, self.floor = [], 0.0
+
+    def evaluate(self, L, smoothing):
+        """Loss of L, its mapped rows, and the deviation L'L - I."""
+        Z = self.rows @ L.T
+        pairs = self.search(Z, 1 + smoothing / 2)
+        result = lmnn_loss_gradient(Z, self.targets, pairs, self.mu, smoothing)
+        return result, Z, L.T @ L - np.eye(L.shape[1])
+
+    def __call__(self, entries, smoothing):
+        """Rounded objective and its gradient, for the entries of L."""
+        L = entries.reshape(-1, self.rows.shape[1])
+        result, Z, deviation = self.evaluate(L, smoothing)
+        gradient = 2 * (result.laplacian @ Z).T @ self.rows
+        penalty = self.ridge * float(np.vdot(deviation, deviation))
+        if self.ridge:
+            gradient += 4 * self.ridge * (L @ deviation)
+        self.exact = result.exact + penalty
+        if self.exact < self.best[0]:
+            self.best = (self.exact, L.copy())
+        return result.loss + penalty, gradient.ravel()
+
+    def bound(self, L, smoothing):
+        """A number that no metric's objective is below."""
+        result, _, deviation = self.evaluate(L, smoothing)
+        G, unit = self.rows.T @ (result.laplacian @ self.rows), np.eye(len(deviation))
+        if not self.ridge:
+            return result.weight * _feasible_share(self.pull, G)
+        values = linalg.eigvalsh(unit - G / (2 * self.ridge))
+        return result.weight + self.ridge * (len(G) - np.sum(np.maximum(values, 0.0) ** 2))
+
+    def _after_step(self, intermediate_result):
+        self.history.append(self.exact)
+        if self.best[0] <= self.floor:
+            raise StopIteration
+
+    def _stage(self, L, smoothing, tol, max_iter):
+        """L after L-BFGS steps on the objective rounded by a given width."""
+        options = {"maxiter": max_iter, "ftol": 0.1 * tol * smoothing, "gtol": 0.0, "maxfun": 10**9}
+        found = optimize.minimize(
+            self, L.ravel(), args=(smoothing,), jac=True, method="L-BFGS-B",
+            callback=self._after_step, options=options,
+        )  # fmt: skip
+        return found.x.reshape(L.shape)
+
+    def solve(self, tol, max_iter):
+        """The best L and a lower bound of the objective."""
+        L, smoothing, bound = np.eye(self.rows.shape[1]), 1.0, 0.0
+        self.best = (np.inf, None)
+        self(L.ravel(), smoothing)
+        self.history, self.floor = [self.exact], 0.01 * tol * self.exact
+        while smoothing > 1e-6 and len(self.history) <= max_iter:
+            before = self.best[0]
+            L = self._stage(L, smoothing, tol, max_iter + 1 - len(self.history))
+            bound = max(bound, self.bound(L, smoothing))
+            least = self.best[0]
+            if least <= self.floor or min(before - least, least - bound) <= tol * least:
+                break
+            smoothing /= 4
+        return self.best[1], bound
+
+
+class LMNN(MetricLearnerMixin, BaseEstimator):
+    """Large margin nearest neighbours.
+
+    Parameters
+    ----------
+    push_weight : float in (0, 1), default=0.5
+        mu, the weight of the push of impostors; the pull of targets has 1 - mu.
+    n_targets : int, default=3
+        Target neighbours of a row; fewer where its class has no more.
+    shrinkage : float, default=0.0
+        How strongly the metric is drawn to a multiple of the identity, in units that do not
+        depend on the scale or the number of rows; 0.01 is a good first value. 0 is the
+        published problem, whose minimum is zero and meaningless when the features outnumber
+        the rows.
+    max_iter : int, default=1000
+        Largest number of steps.
+    tol : float, default=1e-3
+        Stop when the objective is proved to be within this share of the smallest one, or
+        when a halved rounding of the hinge no longer lowers it by this share.
+
+    Attributes
+    ----------
+    metric_ : FactoredMetric
+        The metric, positive semi-definite.
+    scale_ : float
+        The multiple of the identity from which the solver starts and to which it shrinks.
+    objective_ : float
+        The objective of the metric.
+    dual_bound_ : float
+        No metric has an objective below this.
+    gap_ : float
+        Distance of the objective to the bound, as a share of the objective.
+    objective_history_ : ndarray of shape (n_iter_ + 1,)
+        Objective of the iterates; it may rise for a step, the best one is kept.
+    n_iter_ : int
+        Number of steps.
+    n_features_in_ : int
+        Number of features D.
+
+    Notes
+    -----
+    Derived in chapter 18 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
+    (lmnn-bound). Paper: section V-A (stLMNN). A row alone in its class has no target; it may be an
+    impostor. Outside the span of the centred rows the metric is zero, with shrinkage `scale_` times
+    the identity: nearest neighbours among the training rows are the same either way.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> learner = LMNN(shrinkage=0.01).fit(X, y)
+    >>> learner.metric_.shape, learner.gap_ <= 1e-3
+    ((4, 4), True)
+    """
+
+    metric_type = "distance"
+
+    def __init__(self, push_weight=0.5, n_targets=3, shrinkage=0.0, max_iter=1000, tol=1e-3):
+        self.push_weight = push_weight
+        self.n_targets = n_targets
+        self.shrinkage = shrinkage
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _check_parameters(self):
+        """Every parameter in its range, or an error."""
+        if _number(self.push_weight, "push_weight", zero=False) >= 1:
+            raise ValueError(f"push_weight is {self.push_weight!r}: give a number below 1")
+        _number(self.shrinkage, "shrinkage", zero=True)
+        _number(self.tol, "tol", zero=False)
+        for name in ("n_targets", "max_iter"):
+            _count(getattr(self, name), name)
+
+    def fit(self, X, y):
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, at least 3; dense.
+        y : array-like of shape (n_samples,)
+            Labels; at least two classes, one of them with two rows.
+
+        Returns
+        -------
+        self : LMNN
+
+        Raises
+        ------
+        TypeError
+            If X is sparse.
+        ValueError
+            If a parameter is out of range, X is not finite, X and y differ in length, or
+            the labels allow no triplet. Nothing is stored then.
+        """
+        self._check_parameters()
+        if sparse.issparse(X):
+            raise TypeError(
+                f"X is sparse {X.shape}, but the metric fills all {X.shape[1]} features: "
+                "reduce the rows first, for example with sklearn's TruncatedSVD"
+            )
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=3
+        )
+        _check_finite(X)
+        return self._learn(X, _class_numbers(y)[0], target_neighbors(X, y, self.n_targets))
+
+    def _learn(self, X, codes, targets):
+        """Solve in scaled rows of the row space; store."""
+        scale, (rows, V) = _identity_scale(X, targets), _row_space(X)
+        ridge = self.shrinkage * len(targets)
+        problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
+        L, bound = problem.solve(self.tol, self.max_iter)
+        self.objective_, self.dual_bound_ = float(problem.best[0]), float(bound)
+        self.gap_ = max(self.objective_ - self.dual_bound_, 0.0) / (self.objective_ or 1.0)
+        self.objective_history_ = np.array(problem.history)
+        self.n_iter_, self.scale_ = len(problem.history) - 1, scale
+        self.metric_ = self._metric(L, V)
+        return self
+
+    def _metric(self, L, V):
+        """The metric of L in the row space, continued to all features."""
+        if self.shrinkage and len(V) < V.shape[1]:
+            return FactoredMetric(self.scale_, V, self.scale_ * (L.T @ L - np.eye(len(V))))
+        values, R = linalg.svd(L)[1:]
+        kept = values > 1e-8 * values[0]
+        factor = (np.sqrt(self.scale_) * values[kept, None] * R[kept]) @ V
+        return FactoredMetric.from_components(factor)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
