@@ -386,7 +386,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         No metric has an objective below this.
     gap_ : float
         Distance of the objective to the bound, as a share of the objective.
-    objective_history_ : ndarray of shape (n_iter_ + 1,)
+    objective_history_ : ndarray of shape (n_iter + 1,)
         Objective of the iterates; it may rise for a step, the best one is kept.
     n_iter_ : int
         Number of steps.
