@@ -89,15 +89,18 @@ class QuadraticModel:
         Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
-    def coding_problem(self, dictionary, c=0):
-        """L' D_c L and L' D_c theta_c for a dictionary L (D, k)."""
-        Z = safe_sparse_dot(self.X, dictionary) - self.centres[:, c] @ dictionary
-        gram = (Z.T * self.weights[:, c]) @ Z + self.ridge * dictionary.T @ dictionary
-        return gram, dictionary.T @ self.curve(self.theta)[:, c]
+    def coding_problems(self, dictionary):
+        """L' D_c L and L' D_c theta_c of all m problems, for a dictionary L (D, k)."""
+        Z, ridge = safe_sparse_dot(self.X, dictionary), self.ridge * dictionary.T @ dictionary
+        targets, problems = dictionary.T @ self.curve(self.theta), []
+        for weights, centre, target in zip(self.weights.T, self.centres.T, targets.T):
+            P = Z - centre @ dictionary
+            problems.append(((P.T * weights) @ P + ridge, target))
+        return problems
 
     def code(self, dictionary, penalty):
         """The codes of all m problems, shape (m, k)."""
-        problems = [self.coding_problem(dictionary, c) for c in range(self.theta.shape[1])]
+        problems = self.coding_problems(dictionary)
         return np.array([sparse_code(*problem, penalty) for problem in problems])
 
 
