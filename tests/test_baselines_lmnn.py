@@ -238,9 +238,9 @@ def test_more_features_than_rows(shrinkage):
     expected = learner.scale_ * (shrinkage > 0)
     assert outside @ M @ outside == pytest.approx(expected, abs=1e-12)
     if not shrinkage:
-        assert learner.objective_ < 1e-4 * learner.objective_history_[0]
+        assert learner.objective_ <= 1e-3 * learner.objective_history_[0]
         wrong = np.random.default_rng(0).permutation(y)  # any labels will do
-        assert LMNN().fit(X, wrong).objective_ < 1e-2
+        assert LMNN(tol=1e-6).fit(X, wrong).objective_ < 1e-3
 
 
 def test_no_impostors_at_all():

@@ -71,8 +71,8 @@ def _target_distances(Z, targets):
     """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
     i, j = targets.T
     distances = np.square(Z[i] - Z[j]).sum(axis=1)
-    radii = np.full(len(Z), -np.inf)
-    np.maximum.at(radii, i, distances)
+    radii, first = np.full(len(Z), -np.inf), np.flatnonzero(np.diff(i, prepend=-1))
+    radii[i[first]] = np.maximum.reduceat(distances, first)  # the pairs are sorted by i
     return distances, radii
 
 
@@ -137,9 +137,10 @@ def impostors(Z, y, targets, margin=1.0, slack=0.0):
 
 def _laplacian(pairs, weights, n_samples):
     """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs, a CSR array."""
-    A = sparse.csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(n_samples, n_samples))
-    A = A + A.T
-    return sparse.diags_array(A.sum(axis=1), format="csr") - A
+    i, k = pairs.T
+    place = np.concatenate([i, k, i, k]), np.concatenate([i, k, k, i])
+    values = np.concatenate([weights, weights, -weights, -weights])
+    return sparse.csr_array((values, place), shape=(n_samples, n_samples))
 
 
 def _triplets_of(targets, pairs):
@@ -291,19 +292,22 @@ class _Problem:
         self.rows, self.targets, self.mu, self.ridge = rows, targets, push_weight, ridge
         weights = np.full(len(targets), 1 - push_weight)
         self.pull = rows.T @ (_laplacian(targets, weights, len(rows)) @ rows)
+        values, vectors = linalg.eigh(self.pull + 2 * ridge * np.eye(len(self.pull)))
+        roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
+        self.root, self.inverse_root = (vectors * roots) @ vectors.T, vectors / roots @ vectors.T
         self.search, self.best = _ImpostorSearch(codes, targets), (np.inf, None)
         self.history, self.floor = [], 0.0
 
     def evaluate(self, L, smoothing):
-        """Loss of L, its mapped rows, and the deviation L'L - I."""
+        """Loss of L, its mapped rows, and the deviation L'L - I (0 where it costs nothing)."""
         Z = self.rows @ L.T
         pairs = self.search(Z, 1 + smoothing / 2)
         result = lmnn_loss_gradient(Z, self.targets, pairs, self.mu, smoothing)
-        return result, Z, L.T @ L - np.eye(L.shape[1])
+        return result, Z, L.T @ L - np.eye(L.shape[1]) if self.ridge else np.zeros(1)
 
     def __call__(self, entries, smoothing):
-        """Rounded objective and its gradient, for the entries of L."""
-        L = entries.reshape(-1, self.rows.shape[1])
+        """Rounded objective and its gradient, for the entries of A."""
+        L = entries.reshape(self.root.shape) @ self.inverse_root
         result, Z, deviation = self.evaluate(L, smoothing)
         gradient = 2 * (result.laplacian @ Z).T @ self.rows
         penalty = self.ridge * float(np.vdot(deviation, deviation))
@@ -311,16 +315,16 @@ class _Problem:
             gradient += 4 * self.ridge * (L @ deviation)
         self.exact = result.exact + penalty
         if self.exact < self.best[0]:
-            self.best = (self.exact, L.copy())
-        return result.loss + penalty, gradient.ravel()
+            self.best = (self.exact, L)
+        return result.loss + penalty, (gradient @ self.inverse_root).ravel()
 
     def bound(self, L, smoothing):
         """A number that no metric's objective is below."""
-        result, _, deviation = self.evaluate(L, smoothing)
-        G, unit = self.rows.T @ (result.laplacian @ self.rows), np.eye(len(deviation))
+        result = self.evaluate(L, smoothing)[0]
+        G = self.rows.T @ (result.laplacian @ self.rows)
         if not self.ridge:
             return result.weight * _feasible_share(self.pull, G)
-        values = linalg.eigvalsh(unit - G / (2 * self.ridge))
+        values = linalg.eigvalsh(np.eye(len(G)) - G / (2 * self.ridge))
         return result.weight + self.ridge * (len(G) - np.sum(np.maximum(values, 0.0) ** 2))
 
     def _after_step(self, intermediate_result):
@@ -328,25 +332,25 @@ class _Problem:
         if self.best[0] <= self.floor:
             raise StopIteration
 
-    def _stage(self, L, smoothing, tol, max_iter):
-        """L after L-BFGS steps on the objective rounded by a given width."""
+    def _stage(self, A, smoothing, tol, max_iter):
+        """A after L-BFGS steps on the objective rounded by a given width."""
         options = {"maxiter": max_iter, "ftol": 0.1 * tol * smoothing, "gtol": 0.0, "maxfun": 10**9}
         found = optimize.minimize(
-            self, L.ravel(), args=(smoothing,), jac=True, method="L-BFGS-B",
+            self, A.ravel(), args=(smoothing,), jac=True, method="L-BFGS-B",
             callback=self._after_step, options=options,
         )  # fmt: skip
-        return found.x.reshape(L.shape)
+        return found.x.reshape(A.shape)
 
     def solve(self, tol, max_iter):
         """The best L and a lower bound of the objective."""
-        L, smoothing, bound = np.eye(self.rows.shape[1]), 1.0, 0.0
+        A, smoothing, bound = self.root, 1.0, 0.0  # L = I
         self.best = (np.inf, None)
-        self(L.ravel(), smoothing)
+        self(A.ravel(), smoothing)
         self.history, self.floor = [self.exact], 0.01 * tol * self.exact
         while smoothing > 1e-6 and len(self.history) <= max_iter:
             before = self.best[0]
-            L = self._stage(L, smoothing, tol, max_iter + 1 - len(self.history))
-            bound = max(bound, self.bound(L, smoothing))
+            A = self._stage(A, smoothing, tol, max_iter + 1 - len(self.history))
+            bound = max(bound, self.bound(A @ self.inverse_root, smoothing))
             least = self.best[0]
             if least <= self.floor or min(before - least, least - bound) <= tol * least:
                 break
@@ -371,8 +375,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     max_iter : int, default=1000
         Largest number of steps.
     tol : float, default=1e-3
-        Stop when the objective is proved to be within this share of the smallest one, or
-        when a halved rounding of the hinge no longer lowers it by this share.
+        Stop when the objective is proved to be within this share of the smallest one, when a
+        finer rounding of the hinge no longer lowers it by this share, or when it is below
+        a hundredth of this share of the start's.
 
     Attributes
     ----------
