@@ -380,7 +380,7 @@ def mean_and_error(values):
 
     Notes
     -----
-    Derived in chapter 23 (experiments), eq. (experiments-mean).
+    Derived in chapter 24 (experiments), eq. (experiments-mean).
 
     Examples
     --------
