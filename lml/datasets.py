@@ -120,9 +120,8 @@ class Task:
         parts = [self.X_train, self.X_validation]
         rows = sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.vstack(parts)
         shift = rows.mean(axis=0) if self.centered else 0
-        X_train, X_test = (
-            (rows - shift, self.X_test - shift) if self.centered else (rows, self.X_test)
-        )
+        kept = (rows, self.X_test)
+        X_train, X_test = (part - shift for part in kept) if self.centered else kept
         labels = np.concatenate([self.y_train, self.y_validation])
         nothing = self.X_validation[:0], self.y_validation[:0]
         return Task(self.name, X_train, labels, *nothing, X_test, self.y_test, self.centered)
@@ -507,6 +506,8 @@ _RAW = _Collection(
         (_parse_reviews, (_JHU,)),
     ),
 )
+
+
 _COLLECTIONS = {
     "usps": _USPS,
     "isolet": _ISOLET,

@@ -108,6 +108,23 @@ def test_isolet_counts(isolet):
     np.testing.assert_array_equal(table[1:, 1:], expected)
 
 
+def test_isolet_blocks_share_speakers(isolet):
+    """Pass k of block 3 and pass k of block 4 are nearest to each other, for every k."""
+    X, y = isolet["Xq"] / float(isolet["divisor"]), isolet["y"]
+    run = 1 + np.cumsum(np.diff(y, prepend=y[:1]) < 0)
+    profiles = []
+    for block in (3, 4):
+        own = isolet["group"] == block
+        rest, letters = X[own], y[own]
+        for letter in np.unique(letters):
+            rest[letters == letter] -= rest[letters == letter].mean(axis=0)
+        profiles.append([rest[run[own] == k].mean(axis=0) for k in np.unique(run[own])])
+    a, b = map(np.array, profiles)
+    distances = ((a[:, None] - b) ** 2).sum(axis=-1)
+    assert distances.shape == (60, 60)
+    assert distances.argmin(axis=0).tolist() == distances.argmin(axis=1).tolist() == [*range(60)]
+
+
 def test_isolet_speakers(isolet):
     np.testing.assert_array_equal(datasets._isolet_speakers(isolet["y"]), isolet["speaker"])
     np.testing.assert_array_equal((isolet["speaker"] + 29) // 30, isolet["group_by_speaker"])
