@@ -126,7 +126,8 @@ class GradientMemory:
     Notes
     -----
     Derived in chapter 13 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
-    Paper: section IV-C, eq. 14.
+    Paper: section IV-C, eq. 14. The antisymmetric part of a gradient is left out: it acts
+    on codes that are not symmetric only.
 
     Examples
     --------

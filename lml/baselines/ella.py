@@ -391,8 +391,8 @@ class ELLA(BaseEstimator):
     Notes
     -----
     Derived in chapter 21 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
-    and Eaton (2013), Algorithm 1; the row "ELLA" of the paper's Table II. The rows of all tasks are
-    kept, for tasks that come back. The intercept of a task is its own and not penalised.
+    and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
+    are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 
     Examples
     --------
@@ -573,9 +573,8 @@ class ELLA(BaseEstimator):
         self._check_known(next(iter(getattr(self, "tasks_", {})), None))
         L, S = self.dictionary_, self.codes_
         parts = [record.model.losses(L @ S[u].T) for u, record in self.tasks_.items()]
-        loss = np.concatenate(parts) + self.code_penalty * np.abs(np.vstack(list(S.values()))).sum(
-            1
-        )
+        codes = np.vstack(list(S.values()))
+        loss = np.concatenate(parts) + self.code_penalty * np.abs(codes).sum(1)
         return float(np.mean(loss) + self.dictionary_penalty * np.sum(L * L))
 
     def _check_known(self, task):

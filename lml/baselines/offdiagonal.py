@@ -488,11 +488,8 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         if self.penalty < 1:
             found = hinge_code(plane, strength, ridge, psd, self.tol, self.max_iter, found.code)
             self.n_iter_ += found.n_iter
-        self.code_, self.dictionary_, self.metric_ = (
-            found.code,
-            L,
-            FactoredMetric(0.0, L, found.code),
-        )
+        self.code_, self.dictionary_ = found.code, L
+        self.metric_ = FactoredMetric(0.0, L, found.code)
         self.objective_, self.gap_ = found.objective, found.gap
         self.objective_history_, self.n_triplets_ = found.history[:, 2], plane.shape[0]
         self.strength_, self.strength_max_ = strength, top
