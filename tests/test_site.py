@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lml_cells
 import pytest
+from docutils import nodes
 
 
 def rendered(text):
@@ -62,3 +63,16 @@ def test_only_the_api_page_gets_the_modules():
     page = ["# Anything"]
     lml_cells.list_modules(None, "book/metrics", page)
     assert page == ["# Anything"]
+
+
+def test_a_formula_keeps_the_punctuation_that_touches_it():
+    formulas = [nodes.math("", "d = 8"), nodes.math("", "n"), nodes.math("", "D")]
+    words = [nodes.Text(text) for text in ("rows (", "), at once ", "; ", " in all")]
+    paragraph = nodes.paragraph()
+    paragraph += [words[0], formulas[0], words[1], formulas[1], words[2], formulas[2], words[3]]
+    said = paragraph.astext()
+    lml_cells.hold_punctuation(None, paragraph, "book/any")
+    held = [node.astext() for node in paragraph.findall(nodes.inline)]
+    assert held == ["(d = 8),", "n;"]
+    assert paragraph.astext() == said
+    assert formulas[2].parent is paragraph

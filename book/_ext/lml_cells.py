@@ -26,6 +26,8 @@ CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\(([\w/]+)\),")
 EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
 MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
 ENUMERATION = re.compile(r"^( *)(?=[A-Za-z]\.(?: |$))")
+OPENING = re.compile(r"[(\[“‘]+$")
+CLOSING = re.compile(r"[.,;:!?)\]”’]+")
 PARAMETER = re.compile(r"\s*[*\w, ]+ : ")
 SECTION = """
 ## `lml.{name}`
@@ -94,6 +96,26 @@ def label_exported_cells(app, doctree, docname) -> None:
         shown.parent.insert(shown.parent.index(shown), label)
 
 
+def hold_punctuation(app, doctree, docname) -> None:
+    """Keep a formula in a line together with the bracket, comma or full stop that touches it."""
+    for formula in list(doctree.findall(nodes.math)):
+        beside = formula.parent.children
+        place = beside.index(formula)
+        before = beside[place - 1].astext() if place else ""
+        after = beside[place + 1].astext() if place + 1 < len(beside) else ""
+        opening, closing = OPENING.search(before), CLOSING.match(after)
+        pieces = [formula]
+        if opening and isinstance(beside[place - 1], nodes.Text):
+            pieces.insert(0, nodes.Text(opening[0]))
+            formula.parent.replace(beside[place - 1], nodes.Text(before[: opening.start()]))
+        if closing and isinstance(beside[place + 1], nodes.Text):
+            pieces.append(nodes.Text(closing[0]))
+            formula.parent.replace(beside[place + 1], nodes.Text(after[closing.end() :]))
+        if len(pieces) > 1:
+            formula.replace_self(held := nodes.inline(classes=["lml-held"]))
+            held.extend(pieces)
+
+
 def skip_routing(app, what, name, obj, skip, options) -> bool | None:
     """Leave out the methods that scikit-learn adds for metadata routing."""
     return True if re.fullmatch(r"set_\w+_request", name) else None
@@ -134,6 +156,7 @@ def setup(app):
     app.connect("source-read", list_modules)
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
+    app.connect("doctree-resolved", hold_punctuation)
     app.connect("autodoc-skip-member", skip_routing)
     app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
