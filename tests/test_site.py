@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import lml_cells
 import pytest
 from docutils import nodes
@@ -76,3 +78,16 @@ def test_a_formula_keeps_the_punctuation_that_touches_it():
     assert held == ["(d = 8),", "n;"]
     assert paragraph.astext() == said
     assert formulas[2].parent is paragraph
+
+
+def test_generated_members_are_left_out_of_the_api_page():
+    class Pair(NamedTuple):
+        first: int
+
+        def total(self):
+            """Everything."""
+
+    skip = lml_cells.skip_generated
+    assert skip(None, "method", "set_fit_request", Pair.total, False, None)
+    assert skip(None, "attribute", "first", Pair.first, False, None)
+    assert skip(None, "method", "total", Pair.total, False, None) is None

@@ -116,9 +116,11 @@ def hold_punctuation(app, doctree, docname) -> None:
             held.extend(pieces)
 
 
-def skip_routing(app, what, name, obj, skip, options) -> bool | None:
-    """Leave out the methods that scikit-learn adds for metadata routing."""
-    return True if re.fullmatch(r"set_\w+_request", name) else None
+def skip_generated(app, what, name, obj, skip, options) -> bool | None:
+    """Leave out what scikit-learn adds for metadata routing, and fields that say nothing."""
+    routing = re.fullmatch(r"set_\w+_request", name)
+    field = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+    return True if routing or field else None
 
 
 def keep_mathematics(app, what, name, obj, options, lines) -> None:
@@ -157,7 +159,7 @@ def setup(app):
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)
     app.connect("doctree-resolved", hold_punctuation)
-    app.connect("autodoc-skip-member", skip_routing)
+    app.connect("autodoc-skip-member", skip_generated)
     app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
