@@ -20,7 +20,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test tangle execute site-check results clean
+.PHONY: help book test tangle execute site-check results verify clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -62,8 +62,11 @@ execute: tangle  ## run every chapter and store its outputs
 site-check: $(VENV)/ready  ## open every built page in headless Chromium (after make book)
 	$(BIN)/python tools/site_check.py
 
-results: $(VENV)/ready  ## run the experiments on the real data and write results/
-	$(BIN)/python -m lml.experiments run usps --jobs 2
+results: $(VENV)/ready  ## run what is missing of the experiments on real data, then the report
+	$(BIN)/python -m lml.experiments run --jobs 2
+
+verify: $(VENV)/ready  ## run a slice of the experiments again and compare bit for bit
+	$(BIN)/python -m lml.experiments verify --repeats 1 --systems euclidean oasis logistic omtrsl
 
 clean:  ## remove what was built, keep the environment
 	rm -rf _build build dist

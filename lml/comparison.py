@@ -22,13 +22,16 @@ __all__ = [
     "compare_systems",
     "comparison_figure",
     "describe_run",
+    "mean_and_error",
     "paired_difference",
     "read_paper",
+    "read_rows",
     "results_table",
+    "split_errors",
 ]
 
 
-def _read_rows(path):
+def read_rows(path):
     """Rows of a results file, as a list of dictionaries of strings; empty without the file."""
     path = Path(path)
     if not path.exists():
@@ -55,7 +58,7 @@ def _errors_by_split(rows, system, task="average"):
     return {split: float(np.mean(found[split])) for split in sorted(found)}
 
 
-def _split_errors(rows, system, task="average"):
+def split_errors(rows, system, task="average"):
     """Errors of one system over the splits, in per cent, in the order of the splits.
 
     Parameters
@@ -77,7 +80,7 @@ def _split_errors(rows, system, task="average"):
     return np.array(list(_errors_by_split(rows, system, task).values()))
 
 
-def _mean_and_error(values):
+def mean_and_error(values):
     """Mean and standard error of values over splits; the error of one value is NaN.
 
     Notes
@@ -194,7 +197,7 @@ def _errors_and_sizes(rows, first, second, task):
         if row["system"] == first and task in (row["task"], "average"):
             found.setdefault(row["task"], []).append((int(row["n_train"]), int(row["n_test"])))
     sizes = [np.mean(found[name], axis=0) for name in found]
-    errors = [[_split_errors(rows, s, t).mean() for s in (first, second)] for t in found]
+    errors = [[split_errors(rows, s, t).mean() for s in (first, second)] for t in found]
     return errors, sizes
 
 
@@ -260,7 +263,7 @@ def read_paper(path):
         "task", "error" and "spread" (in per cent, NaN where the paper has N/A), "bold", "unit"
         (of the last digit of the error) and "seconds" (of an average, NaN if not printed).
     """
-    rows = _read_rows(path)
+    rows = read_rows(path)
     if not rows:
         raise FileNotFoundError(f"{path} does not exist or is empty: it is results/paper.csv")
     for row in rows:
@@ -296,7 +299,7 @@ class Line:
 
 def _cells(rows, systems, task, printed, correction):
     """System to its cell in the column of one task."""
-    means = {name: _mean_and_error(_split_errors(rows, name, task)) for name in systems}
+    means = {name: mean_and_error(split_errors(rows, name, task)) for name in systems}
     best = min(systems, key=lambda name: means[name][0])
     cells = {}
     for name in systems:

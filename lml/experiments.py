@@ -6,10 +6,12 @@ as it is finished, and a second call goes on where the first one was stopped.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
@@ -20,32 +22,33 @@ import joblib
 import numpy as np
 import scipy
 import sklearn
-from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import KFold
 from tqdm import tqdm
 
-from lml.datasets import load_isolet_tasks, load_sentiment_tasks, load_usps_tasks
-from lml.lifelong import LifelongMetricLearner
-from lml.metrics import FactoredMetric
-from lml.neighbors import k_nearest, majority_vote
-from lml.oasis import OASIS
-from lml.scml import SCML
+from lml.comparison import comparison_figure, read_paper, read_rows, results_table
+from lml.datasets import (
+    load_digits_tasks,
+    load_isolet_tasks,
+    load_sentiment_tasks,
+    load_usps_tasks,
+)
+from lml.neighbors import majority_vote
+from lml.systems import SYSTEMS, _Fits
 
 __all__ = [
     "DATASETS",
-    "N_COMPONENTS",
-    "PAPER_GRID",
-    "SYSTEMS",
     "Protocol",
     "Row",
-    "System",
+    "append_rows",
+    "finished",
     "main",
-    "mean_and_error",
-    "read_rows",
+    "repair",
+    "report",
     "run_experiment",
+    "run_jobs",
     "run_one",
-    "split_errors",
     "tune",
+    "verify",
 ]
 
 
@@ -56,143 +59,27 @@ class Protocol:
     load: Callable  # seed of the split to list of tasks, argument random_state
     n_neighbors: tuple = (1,)  # numbers of neighbours to choose from
     n_folds: int | None = None  # folds of the learning rows; None: the split's validation rows
+    shared_labels: bool = False  # a label means the same in every task
+    binary: bool = False  # every task has two classes
 
 
+_letters = partial(Protocol, n_neighbors=(1, 3, 5), shared_labels=True)
 #: Data set name to its protocol.
 DATASETS = {
+    "digits": Protocol(load_digits_tasks, (1, 3)),  # small, needs no download
     "usps": Protocol(load_usps_tasks, n_folds=5),
-    "isolet": Protocol(partial(load_isolet_tasks, "rows"), (1, 3, 5)),
-    "isolet-speakers": Protocol(partial(load_isolet_tasks, "speakers"), (1, 3, 5)),
-    "sentiment": Protocol(partial(load_sentiment_tasks, "words200"), (3,)),
+    "isolet": _letters(partial(load_isolet_tasks, "rows")),
+    "isolet-speakers": _letters(partial(load_isolet_tasks, "speakers")),
+    "sentiment": Protocol(
+        partial(load_sentiment_tasks, "words200"), (3,), shared_labels=True, binary=True
+    ),
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One result: the error of one system on one task of one split."""
-
-    dataset: str
-    split: int
-    system: str
-    task: str
-    error: float  # share of wrong answers on the test rows
-    validation_error: float  # of the chosen parameters, mean over folds and tasks
-    n_neighbors: int
-    parameters: str  # JSON
-    n_train: int
-    n_test: int
-    seconds: float  # training of the final model, all tasks
-    state_bytes: int  # what the learner keeps, reference rows excluded
-    versions: str
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """What a system has learnt from all tasks."""
-
-    labels: Callable  # (X, task name, k) to the labels (n, k) of the nearest references
-    nbytes: int
-
-
-def _by_neighbors(tasks, metrics, metric_type, nbytes):
-    """A fitted system that ranks each task's training rows by the task's metric."""
-    known = {t.name: t for t in tasks}
-    if metric_type == "distance":
-        metrics = {name: metric.psd() for name, metric in metrics.items()}
-
-    def labels(X, name, k):
-        nearest, _ = k_nearest(metrics[name], X, known[name].X_train, metric_type, k)
-        return known[name].y_train[nearest]
-
-    return _Fitted(labels, nbytes)
-
-
-def _fit_euclidean(tasks, seed, fits):
-    """No learning: the identity."""
-    metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
-    return _by_neighbors(tasks, metrics, "distance", 0)
-
-
-def _fit_alone(estimator, tasks, seed, fits, **parameters):
-    """A learner of its own for each task."""
-    learner = _Recalled(estimator(random_state=seed, **parameters), fits)
-    metrics = {t.name: clone(learner).fit(t.X_train, t.y_train).metric_ for t in tasks}
-    nbytes = sum(metric.nbytes for metric in metrics.values())
-    return _by_neighbors(tasks, metrics, estimator.metric_type, nbytes)
-
-
-def _fit_lifelong(estimator, tasks, seed, fits, *, n_components, code_penalty, **parameters):
-    """The tasks one after another by one lifelong learner; asked after the last of them."""
-    base = _Recalled(estimator(random_state=seed, **parameters), fits)
-    sizes = {"n_components": n_components, "code_penalty": code_penalty}
-    learner = LifelongMetricLearner(base, random_state=seed, **sizes)
-    for t in tasks:
-        learner.partial_fit(t.X_train, t.y_train, task=t.name)
-    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
-    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
-
-
-class _Fits(dict):
-    """Fits kept for all clones of a `_Recalled`: copying it gives the same dictionary."""
-
-    def __deepcopy__(self, memo):
-        return self
-
-
-class _Recalled(BaseEstimator):
-    """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
-
-    def __init__(self, estimator, fits):
-        self.estimator = estimator
-        self.fits = fits
-
-    def fit(self, X, y):
-        key = joblib.hash((X, y, type(self.estimator), self.estimator.get_params()))
-        if key not in self.fits:
-            self.fits[key] = clone(self.estimator).fit(X, y)
-        self.metric_ = self.fits[key].metric_
-        self.metric_type = self.estimator.metric_type
-        return self
-
-
-#: The values that the paper tunes every hyperparameter over.
-PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
-#: Sizes of the dictionary that are tried.
-N_COMPONENTS = (40, 80, 120, 160, 200, 256)
-
-
-def _dictionary_grid(n_features):
-    """Sizes of the dictionary, the largest first, and code penalties, the smallest first."""
-    sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
-    pairs = [(d, penalty) for d in sizes for penalty in sorted(PAPER_GRID)]
-    return [{"n_components": d, "code_penalty": penalty} for d, penalty in pairs]
-
-
-@dataclass(frozen=True)
-class System:
-    """A row of the tables: how it is fitted and the settings that are tried."""
-
-    fit: Callable  # (tasks, seed, fits, **parameters) to a fitted system
-    grid: Callable = lambda n_features: [{}]
-    base: str | None = None  # the system whose chosen parameters are taken over
-
-
-def _oasis_grid(n_features):
-    return [{"aggressiveness": c} for c in PAPER_GRID]
-
-
-def _scml_grid(n_features):
-    return [{"beta": b} for b in (1e-5, 1e-4, *sorted(PAPER_GRID))]  # the authors' two first
-
-
-#: System name to what it is.
-SYSTEMS = {
-    "euclidean": System(_fit_euclidean),
-    "oasis": System(partial(_fit_alone, OASIS), _oasis_grid),
-    "scml": System(partial(_fit_alone, SCML), _scml_grid),
-    "lifelong-oasis": System(partial(_fit_lifelong, OASIS), _dictionary_grid, "oasis"),
-    "lifelong-scml": System(partial(_fit_lifelong, SCML), _dictionary_grid, "scml"),
-}
+def _applicable(dataset):
+    """Names of the systems that have a row for a data set."""
+    kind = DATASETS[dataset].shared_labels, DATASETS[dataset].binary
+    return [name for name, system in SYSTEMS.items() if system.applies(*kind)]
 
 
 def _part_of(task, learnt, asked):
@@ -229,7 +116,32 @@ def _validation_errors(fit, folds, n_neighbors):
     for fold in folds:
         fitted = fit(fold)
         errors += [_task_errors(fitted, t, "validation", n_neighbors) for t in fold]
-    return np.mean(errors, axis=0)
+    return np.mean(errors, axis=0).tolist()
+
+
+def _search(errors_of, parameters, stages):
+    """The best setting of the last stage and its errors, stage after stage."""
+    chosen = {k: v for stage in reversed(stages) for k, v in stage[0].items()} | parameters
+    known = {}
+    for stage in stages or [[{}]]:
+        settings = [chosen | change for change in stage]
+        for setting in settings:
+            if str(setting) not in known:
+                known[str(setting)] = errors_of(setting)
+        errors = [known[str(setting)] for setting in settings]
+        best = int(np.argmin(np.min(errors, axis=1)))  # of equal ones the first
+        chosen = settings[best]
+    return chosen, errors[best]
+
+
+def _errors_of(row, folds, fits, seed, n_neighbors):
+    """The validation errors of a system's setting, as a function of it."""
+
+    def errors_of(parameters):
+        fit = partial(row.fit, seed=seed, fits=fits, **parameters)
+        return _validation_errors(fit, folds, n_neighbors)
+
+    return errors_of
 
 
 def tune(system, tasks, protocol, seed, base=None):
@@ -238,7 +150,7 @@ def tune(system, tasks, protocol, seed, base=None):
     Parameters
     ----------
     system : str
-        A key of `SYSTEMS`.
+        A key of `lml.systems.SYSTEMS`.
     tasks : list of lml.datasets.Task
         Their test rows are not looked at.
     protocol : Protocol
@@ -252,37 +164,49 @@ def tune(system, tasks, protocol, seed, base=None):
     -------
     parameters : dict
     n_neighbors : int
+        0 for a system without neighbours.
     validation_error : float
-        Mean over folds and tasks; of equal settings the first of the grid is taken.
+
+    Notes
+    -----
+    Derived in chapter 25 (experiments), eq. (experiments-validation).
     """
-    row, folds, fits = SYSTEMS[system], _folds(tasks, protocol.n_folds, seed), _Fits()
+    row, folds = SYSTEMS[system], _folds(tasks, protocol.n_folds, seed)
     if row.base is not None and base is None:
         base = tune(row.base, tasks, protocol, seed)[0]
-    grid = [(base or {}) | p for p in row.grid(tasks[0].X_train.shape[1])]
-    errors = []
-    for parameters in grid:
-        fit = partial(row.fit, seed=seed, fits=fits, **parameters)
-        errors.append(_validation_errors(fit, folds, protocol.n_neighbors))
-    best, k = np.unravel_index(np.argmin(errors), np.shape(errors))
-    return grid[best], protocol.n_neighbors[k], float(errors[best][k])
+    numbers = protocol.n_neighbors if row.votes else (1,)
+    errors_of = _errors_of(row, folds, _Fits(), seed, numbers)
+    stages = row.stages(tasks[0].X_train.shape[1])
+    parameters, errors = _search(errors_of, base or {}, stages)
+    best = int(np.argmin(errors))
+    return parameters, numbers[best] if row.votes else 0, float(errors[best])
 
 
-def run_one(dataset, split, system, base=None):
-    """Tune one system on one split, refit it, and measure it on the test rows of each task."""
-    protocol = DATASETS[dataset]
-    tasks = protocol.load(random_state=split)
-    parameters, k, validation_error = tune(system, tasks, protocol, split, base)
-    final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
-    started = time.perf_counter()
-    fitted = SYSTEMS[system].fit(final, split, _Fits(), **parameters)  # nothing is recalled
-    seconds = round(time.perf_counter() - started, 2)
-    common = (round(validation_error, 6), k, json.dumps(parameters))
-    rows = []
-    for t in final:
-        error = round(_task_errors(fitted, t, "test", (k,))[0], 6)
-        sizes = (len(t.y_train), len(t.y_test), seconds, fitted.nbytes)
-        rows.append(Row(dataset, split, system, t.name, error, *common, *sizes, _versions()))
-    return rows
+@dataclass(frozen=True)
+class _Answer:
+    """The error of one system on one task of one split."""
+
+    dataset: str
+    split: int
+    system: str
+    task: str
+    error: float  # share of wrong answers on the test rows
+    validation_error: float  # of the chosen parameters, mean over folds and tasks
+    n_neighbors: int  # 0: a classifier
+    parameters: str  # JSON
+
+
+@dataclass(frozen=True)
+class Row(_Answer):
+    """One result: the error of one system on one task of one split, and what it took."""
+
+    n_train: int
+    n_test: int
+    seconds: float  # training of the final model, all tasks
+    total_seconds: float  # with the choice of parameters and the test
+    state_bytes: int  # what the learner keeps, reference rows excluded
+    seed: int  # of the split, the folds and the learners
+    versions: str
 
 
 def _versions():
@@ -292,33 +216,124 @@ def _versions():
     return ", ".join([f"python {platform.python_version()}", *listed])
 
 
-def read_rows(path):
-    """Rows of a results file, as a list of dictionaries of strings; empty without the file."""
-    path = Path(path)
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def run_one(dataset, split, system, base=None):
+    """Tune one system on one split, refit it, and measure it on the test rows of each task."""
+    started, protocol = time.perf_counter(), DATASETS[dataset]
+    tasks = protocol.load(random_state=split)
+    parameters, k, v = tune(system, tasks, protocol, split, base)
+    final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
+    begun = time.perf_counter()
+    fitted = SYSTEMS[system].fit(final, split, _Fits(), **parameters)  # nothing is recalled
+    fit_end = time.perf_counter()
+    errors = [_task_errors(fitted, t, "test", (max(k, 1),))[0] for t in final]
+    times = round(fit_end - begun, 3), round(time.perf_counter() - started, 3)
+    chosen, cost = (
+        (round(v, 6), k, json.dumps(parameters)),
+        (*times, fitted.nbytes, split, _versions()),
+    )
+    head = dataset, split, system
+    answers = [(*head, t.name, round(e, 6)) for t, e in zip(final, errors, strict=True)]
+    sizes = [(len(t.y_train), len(t.y_test)) for t in final]
+    return [Row(*a, *chosen, *n, *cost) for a, n in zip(answers, sizes, strict=True)]
 
 
-def _chosen(path):
-    """Parameters of each finished (split, system) of a results file."""
-    rows = read_rows(path)
-    return {(int(row["split"]), row["system"]): json.loads(row["parameters"]) for row in rows}
+def finished(path, *names):
+    """Rows of a results file by the values of some columns, as strings."""
+    by_key = {}
+    for row in read_rows(path):
+        by_key.setdefault(tuple(row[name] for name in names), []).append(row)
+    return by_key
 
 
-def _append(path, rows):
-    """Add finished rows to a results file at once."""
-    new = not path.exists()
+def append_rows(path, rows):
+    """Add finished rows, dataclass instances of one kind, to a results file at once."""
+    path, names = Path(path), [f.name for f in fields(rows[0])]
     path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists() or not path.stat().st_size
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
 
 
-def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=1, out="results", progress=True):
+def repair(path, key, size):
+    """Drop what a killed run left unfinished: half a line, and keys without `size` rows.
+
+    Parameters
+    ----------
+    path : path-like
+        A results file; nothing happens if it does not exist.
+    key : tuple of str
+        Columns that number the jobs.
+    size : int
+        Rows of a finished job.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = text.splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    rows = list(csv.DictReader(whole))
+    keys = [tuple(row[name] for name in key) for row in rows]
+    kept = [n for n, k in enumerate(keys) if keys.count(k) == size]
+    if len(whole) < len(lines) or len(kept) < len(rows):
+        lines = [whole[0], *[whole[n + 1] for n in kept]] if whole else []
+        path.write_text("".join(lines), encoding="utf-8")
+
+
+def _seconds_left(left, seconds, n_jobs):
+    """Estimate from the systems of the pairs left and the (system, seconds) of finished ones."""
+    by_system = {}
+    for system, value in seconds:
+        by_system.setdefault(system, []).append(value)
+    anyone = np.mean([np.mean(v) for v in by_system.values()]) if by_system else np.nan
+    each = [np.mean(by_system[system]) if system in by_system else anyone for system in left]
+    return float(np.sum(each) / n_jobs)
+
+
+def run_jobs(path, calls, seconds=(), n_jobs=None, label="", progress=True):
+    """Run calls that return rows, and write the rows of each as soon as it is finished.
+
+    Parameters
+    ----------
+    path : path-like
+        Results file; rows are added to it.
+    calls : list of (kind, call)
+        ``call()`` returns a list of rows with `total_seconds`; kind is what its time is
+        estimated by.
+    seconds : iterable of (kind, float)
+        Times of finished calls.
+    n_jobs : int or None, default=None
+        Calls at a time, in joblib's sense: None is one, or what a surrounding
+        `joblib.parallel_config` says.
+    label : str
+        Text before the progress bar.
+    progress : bool, default=True
+
+    Notes
+    -----
+    Derived in chapter 25 (experiments), eq. (experiments-remaining).
+    """
+    parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
+    work = parallel(joblib.delayed(_timed)(kind, call) for kind, call in calls)
+    left, seconds = [kind for kind, _ in calls], list(seconds)
+    wide = joblib.effective_n_jobs(n_jobs)
+    with tqdm(total=len(calls), desc=label, disable=not progress) as bar:
+        for kind, rows, elapsed in work:
+            append_rows(path, rows)
+            left.remove(kind)
+            seconds.append((kind, elapsed))
+            bar.set_postfix_str(f"about {_seconds_left(left, seconds, wide) / 60:.0f} min left")
+            bar.update()
+
+
+def _timed(kind, call):
+    """What a call returns, with its kind and its time."""
+    started = time.perf_counter()
+    return kind, call(), time.perf_counter() - started
+
+
+def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results", progress=True):
     """Run the missing (split, system) pairs of one data set and write them as they finish.
 
     Parameters
@@ -326,10 +341,10 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=1, out="results", 
     dataset : str
         A key of `DATASETS`.
     systems : sequence of str or None, default=None
-        Keys of `SYSTEMS`; None is all of them.
+        Names of systems that apply to the data set; None is all of them.
     n_repeats : int, default=5
         Number of splits; split s has the seed s.
-    n_jobs : int, default=1
+    n_jobs : int or None, default=None
         Pairs run at a time, through joblib and so with any of its backends.
     out : path-like, default="results"
         Folder of the results file.
@@ -340,83 +355,140 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=1, out="results", 
     -------
     pathlib.Path
         The results file. Pairs that it already has are not run again.
+
+    Raises
+    ------
+    ValueError
+        If a system is not known or has no row for the data set.
+
     """
-    path = Path(out) / f"{dataset}.csv"
-    jobs = [(s, name) for name in systems or SYSTEMS for s in range(n_repeats)]
-    jobs = [job for job in jobs if job not in _chosen(path)]
-    parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
-    work = parallel(
-        joblib.delayed(run_one)(dataset, s, name, _chosen(path).get((s, SYSTEMS[name].base)))
-        for s, name in jobs
-    )
-    for rows in tqdm(work, total=len(jobs), desc=dataset, disable=not progress):
-        _append(path, rows)
+    path, fitting = Path(out) / f"{dataset}.csv", _applicable(dataset)
+    for name in systems or ():
+        if name not in fitting:
+            raise ValueError(f"system {name!r} has no row for {dataset!r}: use some of {fitting}")
+    n_tasks = len(DATASETS[dataset].load(random_state=0))
+    repair(path, ("split", "system"), n_tasks)
+    done = finished(path, "split", "system")
+    pairs = [(s, name) for s in range(n_repeats) for name in systems or fitting]
+    calls = [(name, partial(_run_pair, path, dataset, s, name)) for s, name in pairs
+             if (str(s), name) not in done]  # fmt: skip
+    times = [(name, float(rows[0]["total_seconds"])) for (_, name), rows in done.items()]
+    run_jobs(path, calls, times, n_jobs, dataset, progress)
     return path
 
 
-def split_errors(rows, system, task="average"):
-    """Errors of one system over the splits, in per cent, in the order of the splits.
+def _run_pair(path, dataset, split, system):
+    """`run_one`, with the parameters of the base system if they are in the file by now."""
+    base = finished(path, "split", "system").get((str(split), SYSTEMS[system].base))
+    return run_one(dataset, split, system, json.loads(base[0]["parameters"]) if base else None)
+
+
+def verify(dataset, systems=None, n_repeats=1, n_jobs=None, out="results", progress=True):
+    """Run splits again and compare with the results file.
 
     Parameters
     ----------
-    rows : list of dict
-        As `read_rows` gives them.
-    system, task : str
-        Names; the task "average" is the mean over all tasks.
+    dataset, systems, n_repeats, n_jobs, out, progress
+        As in `run_experiment`. A pair that the file does not have counts as different.
 
     Returns
     -------
-    ndarray of shape (n_splits,)
+    n_same : int
+        Rows that are equal in everything but times and versions.
+    different : list of (split, system, task, column)
     """
-    by_split = {}
-    for row in rows:
-        if row["system"] == system and task in (row["task"], "average"):
-            by_split.setdefault(int(row["split"]), []).append(100 * float(row["error"]))
-    return np.array([np.mean(by_split[s]) for s in sorted(by_split)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = run_experiment(dataset, systems, n_repeats, n_jobs, folder, progress)
+        again = finished(path, "split", "system", "task")
+    known = finished(Path(out) / f"{dataset}.csv", "split", "system", "task")
+    changed = {key: _changed(again[key][0], known.get(key, [{}])[0]) for key in again}
+    different = [(*key, ", ".join(columns)) for key, columns in changed.items() if columns]
+    return len(again) - len(different), different
 
 
-def mean_and_error(values):
-    """Mean and standard error of values over splits.
+def _changed(row, other):
+    """Columns in which two rows differ, times and versions aside."""
+    free = {"seconds", "total_seconds", "versions"}
+    return [name for name in row if name not in free and row[name] != other.get(name)]
 
-    Notes
-    -----
-    Derived in chapter 24 (experiments), eq. (experiments-mean).
 
-    Examples
-    --------
-    >>> mean_and_error([1.0, 2.0, 3.0, 6.0])
-    (3.0, 1.0801234497346435)
+def report(dataset, out="results"):
+    """Print the table of a data set; write it, and its figure, into the folder ``report``.
+
+    Parameters
+    ----------
+    dataset : str
+    out : path-like, default="results"
+        Folder of the results file; the paper's numbers are shown if it has paper.csv.
     """
-    values = np.asarray(values, dtype=float)
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    from matplotlib.figure import Figure
+
+    rows, paper = read_rows(Path(out) / f"{dataset}.csv"), Path(out) / "paper.csv"
+    if not rows:
+        raise FileNotFoundError(f"{out} has no results for {dataset!r}: run the experiment first")
+    printed = read_paper(paper) if paper.exists() else ()
+    table, folder = results_table(rows, paper=printed, decimals=2), Path(out) / "report"
+    folder.mkdir(exist_ok=True)
+    print(dataset, table, sep="\n")
+    (folder / f"{dataset}.md").write_text(table.to_markdown() + "\n", encoding="utf-8")
+    figure = Figure(figsize=(6, 0.8 + 0.32 * len(table.lines)), layout="constrained")
+    comparison_figure(table, ax=figure.subplots())
+    figure.savefig(folder / f"{dataset}.png", dpi=150)
 
 
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m lml.experiments")
-    parser.add_argument("action", choices=["run", "report"])
-    parser.add_argument("dataset", choices=sorted(DATASETS))
-    parser.add_argument("--systems", nargs="+", choices=sorted(SYSTEMS))
+    parser.add_argument("action", choices=["run", "verify", "report"])
+    parser.add_argument(
+        "datasets", nargs="*", default=[], choices=[*DATASETS, []], metavar="DATASET"
+    )
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), metavar="SYSTEM")
     parser.add_argument("--repeats", type=int, default=5, help="number of splits")
-    parser.add_argument("--jobs", type=int, default=1, help="pairs at a time")
-    parser.add_argument("--out", default="results", help="folder of the results file")
+    parser.add_argument("--jobs", type=int, help="pairs at a time")
+    parser.add_argument("--scheduler", help="address of a Dask scheduler whose workers are used")
+    parser.add_argument("--out", default="results", help="folder of the results files")
     return parser
 
 
+@contextlib.contextmanager
+def _backend(scheduler):
+    """The joblib backend of a command: Dask's for an address, else the default one."""
+    if scheduler is None:
+        yield
+        return
+    from distributed import Client
+
+    with Client(scheduler), joblib.parallel_config("dask"):
+        yield
+
+
+def _run(name, systems, n_repeats, n_jobs, out):
+    if systems:
+        run_experiment(name, systems, n_repeats, n_jobs, out)
+        report(name, out)
+
+
+def _verify(name, systems, n_repeats, n_jobs, out):
+    n_same, different = verify(name, systems, n_repeats, n_jobs, out) if systems else (0, [])
+    print(f"{name}: {n_same} rows are the same, {len(different)} differ")
+    print(*different, sep="\n", end="\n" * bool(different))
+    return len(different)
+
+
+_ACTIONS = {"run": _run, "verify": _verify, "report": lambda *work: report(work[0], work[-1])}
+
+
 def main(argv=None):
-    """Command line: ``run DATASET`` runs what is missing, ``report DATASET`` prints it."""
+    """Command line: ``run``, ``verify`` and ``report`` some data sets, all by default."""
     options = _parser().parse_args(argv)
-    path = Path(options.out) / f"{options.dataset}.csv"
-    if options.action == "run":
-        run_experiment(options.dataset, options.systems, options.repeats, options.jobs, options.out)
-    rows = read_rows(path)
-    for system in [name for name in SYSTEMS if any(row["system"] == name for row in rows)]:
-        for task in (*dict.fromkeys(row["task"] for row in rows), "average"):
-            errors = split_errors(rows, system, task)
-            spread = mean_and_error(errors)[1] if len(errors) > 1 else float("nan")
-            print(
-                f"{system:15} {task:8} {errors.mean():6.2f} +- {spread:.2f} ({len(errors)} splits)"
-            )
-    return 0
+    names = options.datasets or [name for name in DATASETS if name != "digits"]
+    counts = []
+    with _backend(options.scheduler):
+        for name in names:
+            systems = [s for s in options.systems or SYSTEMS if s in _applicable(name)]
+            work = name, systems, options.repeats, options.jobs, options.out
+            counts.append(_ACTIONS[options.action](*work))
+    return int(any(counts))
 
 
 if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book

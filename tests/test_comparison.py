@@ -12,15 +12,15 @@ from tangle import ROOT
 
 from lml import comparison
 from lml.comparison import (
-    _mean_and_error,
-    _read_rows,
-    _split_errors,
     compare_systems,
     comparison_figure,
     describe_run,
+    mean_and_error,
     paired_difference,
     read_paper,
+    read_rows,
     results_table,
+    split_errors,
 )
 
 PAPER = ROOT / "results" / "paper.csv"
@@ -46,46 +46,44 @@ def rows():
 
 
 def test_reading_a_missing_an_empty_and_a_filled_file(tmp_path, rows):
-    assert _read_rows(tmp_path / "none.csv") == []
+    assert read_rows(tmp_path / "none.csv") == []
     (tmp_path / "empty.csv").write_text("")
-    assert _read_rows(tmp_path / "empty.csv") == []
+    assert read_rows(tmp_path / "empty.csv") == []
     with (tmp_path / "full.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    assert _read_rows(str(tmp_path / "full.csv")) == rows
+    assert read_rows(str(tmp_path / "full.csv")) == rows
 
 
 def test_split_errors_keeps_the_order_of_the_splits_not_of_the_file(rows):
     shuffled = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
     for task in ("x", "y", "average"):
-        np.testing.assert_allclose(
-            _split_errors(shuffled, "b", task), _split_errors(rows, "b", task)
-        )
-    mean = (_split_errors(rows, "a", "x") + _split_errors(rows, "a", "y")) / 2
-    np.testing.assert_allclose(_split_errors(rows, "a"), mean)
+        np.testing.assert_allclose(split_errors(shuffled, "b", task), split_errors(rows, "b", task))
+    mean = (split_errors(rows, "a", "x") + split_errors(rows, "a", "y")) / 2
+    np.testing.assert_allclose(split_errors(rows, "a"), mean)
 
 
 def test_split_errors_says_what_is_missing(rows):
     with pytest.raises(ValueError, match=r"'c' and task 'x'.*\['a', 'b'\]"):
-        _split_errors(rows, "c", "x")
+        split_errors(rows, "c", "x")
     with pytest.raises(ValueError, match="no row has system 'a' and task 'z'"):
-        _split_errors(rows, "a", "z")
+        split_errors(rows, "a", "z")
     with pytest.raises(ValueError, match="same number of tasks"):
-        _split_errors(rows[1:], "a")
-    assert len(_split_errors(rows[1:], "a", "y")) == 7  # one task alone can still be read
+        split_errors(rows[1:], "a")
+    assert len(split_errors(rows[1:], "a", "y")) == 7  # one task alone can still be read
 
 
 def test_mean_and_error_by_hand_and_by_scipy():
     values = [1.0, 2.0, 6.0]
-    mean, error = _mean_and_error(values)
+    mean, error = mean_and_error(values)
     assert mean == pytest.approx(3.0)
     assert error == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3)) == pytest.approx(stats.sem(values))
     assert type(mean) is type(error) is float
-    assert np.isnan(_mean_and_error([4.0])[1])
+    assert np.isnan(mean_and_error([4.0])[1])
     for wrong in ([], [[1.0, 2.0]]):
         with pytest.raises(ValueError, match="one number for each split"):
-            _mean_and_error(wrong)
+            mean_and_error(wrong)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
@@ -133,7 +131,7 @@ def test_bad_arguments_are_named(first, second, more, said):
 
 
 def test_corrected_resampled_t_test_by_hand(rows):
-    gaps = _split_errors(rows, "a") - _split_errors(rows, "b")
+    gaps = split_errors(rows, "a") - split_errors(rows, "b")
     error = np.sqrt(gaps.var(ddof=1) * (1 / 7 + 70 / 30))
     d = compare_systems(rows, "a", "b", correction="nadeau-bengio")
     assert d.error == pytest.approx(error)
@@ -141,10 +139,10 @@ def test_corrected_resampled_t_test_by_hand(rows):
 
 
 def test_the_term_for_each_cause_by_hand(rows):
-    gaps = _split_errors(rows, "a") - _split_errors(rows, "b")
+    gaps = split_errors(rows, "a") - split_errors(rows, "b")
     varying, fixed = gaps.var(ddof=1) * (1 / 7 + 30 / 70), 0.0
     for task in ("x", "y"):
-        p, q = (_split_errors(rows, s, task).mean() / 100 for s in ("a", "b"))
+        p, q = (split_errors(rows, s, task).mean() / 100 for s in ("a", "b"))
         fixed += 1e4 * (p + q - (p - q) ** 2) / 100 / 4
     d = compare_systems(rows, "a", "b", correction="rows")
     assert d.error == pytest.approx(np.sqrt(varying + fixed))
@@ -163,7 +161,7 @@ def test_the_narrower_interval_is_taken(rows):
 def test_only_common_splits_are_compared(rows):
     fewer = [row for row in rows if row["system"] == "a" or row["split"] in "246"]
     d = compare_systems(fewer, "a", "b", "x", correction="none")
-    gaps = (_split_errors(rows, "a", "x") - _split_errors(rows, "b", "x"))[[2, 4, 6]]
+    gaps = (split_errors(rows, "a", "x") - split_errors(rows, "b", "x"))[[2, 4, 6]]
     assert (d.n_splits, d.mean) == (3, pytest.approx(gaps.mean()))
 
 
@@ -199,7 +197,7 @@ def test_table_marks_the_best_and_what_is_within_noise_of_it():
     assert [line.system for line in results_table(rows, ["c", "a"]).lines] == ["c", "a"]
     assert results_table(rows, tasks=["y"]).tasks == ("y",)
     cell = table.lines[1].cells["y"]
-    assert (cell.mean, cell.error) == pytest.approx(_mean_and_error(_split_errors(rows, "b", "y")))
+    assert (cell.mean, cell.error) == pytest.approx(mean_and_error(split_errors(rows, "b", "y")))
 
 
 class Cells(HTMLParser):

@@ -2,27 +2,38 @@
 
 import csv
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from lml import experiments
+from lml import experiments, systems
+from lml.comparison import read_rows, split_errors
 from lml.datasets import load_digits_tasks
 from lml.experiments import (
     Protocol,
+    append_rows,
+    finished,
     main,
-    mean_and_error,
-    read_rows,
+    repair,
     run_experiment,
-    split_errors,
+    run_one,
     tune,
+    verify,
 )
-from lml.oasis import OASIS
+from lml.systems import SYSTEMS, _Fits
 
+RESULTS = [
+    path
+    for path in sorted((Path(__file__).parent.parent / "results").glob("*.csv"))
+    if path.stem in experiments.DATASETS
+]
 FOLDS, ROWS = Protocol(load_digits_tasks, n_folds=3), Protocol(load_digits_tasks, (1, 3))
 
 
@@ -30,11 +41,11 @@ FOLDS, ROWS = Protocol(load_digits_tasks, n_folds=3), Protocol(load_digits_tasks
 def small(monkeypatch):
     """The digits as a data set, and systems and grids that take a second."""
     few = [{"aggressiveness": c, "n_steps": 200} for c in (0.1, 0.01)]
-    oasis = replace(experiments.SYSTEMS["oasis"], grid=lambda n_features: few)
-    monkeypatch.setitem(experiments.SYSTEMS, "oasis", oasis)
+    oasis = replace(SYSTEMS["oasis"], stages=lambda n_features: [few])
+    monkeypatch.setitem(SYSTEMS, "oasis", oasis)
     monkeypatch.setitem(experiments.DATASETS, "digits", FOLDS)
-    monkeypatch.setattr(experiments, "N_COMPONENTS", (8, 64))
-    monkeypatch.setattr(experiments, "PAPER_GRID", (0.1, 0.001))
+    monkeypatch.setattr(systems, "N_COMPONENTS", (8, 64))
+    monkeypatch.setattr(systems, "PAPER_GRID", (0.1, 0.001))
 
 
 def test_one_row_a_task_with_everything_that_is_needed_to_repeat_it(small, tmp_path):
@@ -165,42 +176,176 @@ def test_a_lifelong_system_takes_over_what_was_chosen_for_its_base(small, tmp_pa
 
 
 def test_the_same_split_gives_the_same_row(small):
-    a, b = (experiments.run_one("digits", 0, "lifelong-oasis") for _ in range(2))
-    assert [replace(x, seconds=0.0) for x in a] == [replace(x, seconds=0.0) for x in b]
+    a, b = (run_one("digits", 0, "lifelong-oasis") for _ in range(2))
+    assert [replace(x, seconds=0.0, total_seconds=0.0) for x in a] == [
+        replace(x, seconds=0.0, total_seconds=0.0) for x in b
+    ]
 
 
-def test_lifelong_at_full_size_without_penalty_is_its_base_learner():
-    tasks, fits = load_digits_tasks(random_state=0), experiments._Fits()
-    alone = experiments._fit_alone(OASIS, tasks, 0, fits, aggressiveness=0.1)
-    sizes = {"n_components": 64, "code_penalty": 0.0}
-    fit = partial(experiments._fit_lifelong, OASIS)
-    lifelong = fit(tasks, 0, fits, aggressiveness=0.1, **sizes)
-    known = len(fits)
-    fit(tasks, 0, fits, aggressiveness=0.1, n_components=20, code_penalty=0.01)
-    assert len(fits) == known  # recalled, not learnt again
-    for task in tasks:
-        same = lifelong.labels(task.X_test, task.name, 1) == alone.labels(task.X_test, task.name, 1)
-        assert same.mean() > 0.99  # equal up to rounding of tied scores
-
-
-def test_mean_and_standard_error_by_hand():
-    values = [1.0, 2.0, 6.0]
-    mean, error = mean_and_error(values)
-    assert mean == pytest.approx(3.0)
-    assert error == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3))
-
-
-def test_report_prints_every_system(small, tmp_path, capsys):
-    run_experiment("digits", ["euclidean"], 2, out=tmp_path, progress=False)
+def test_report_prints_and_writes_every_system(small, tmp_path, capsys):
+    run_experiment("digits", ["euclidean", "logistic"], 2, out=tmp_path, progress=False)
     assert main(["report", "digits", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    rows = read_rows(tmp_path / "digits.csv")
-    assert f"{split_errors(rows, 'euclidean').mean():.2f}" in printed
+    printed, rows = capsys.readouterr().out, read_rows(tmp_path / "digits.csv")
+    for system in ("euclidean", "logistic"):
+        assert f"{split_errors(rows, system).mean():.2f}" in printed
+    assert "euclidean" in (tmp_path / "report" / "digits.md").read_text(encoding="utf-8")
+    assert (tmp_path / "report" / "digits.png").stat().st_size > 5000
 
 
-def test_committed_results_are_complete():
-    path = experiments.Path(__file__).parent.parent / "results" / "usps.csv"
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+def test_report_without_results_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="run the experiment first"):
+        main(["report", "digits", "--out", str(tmp_path)])
+
+
+def test_the_search_takes_parameters_one_after_another():
+    loss = {"a": {1: 4.0, 2: 3.0, 3: 3.0}, "b": {1: 5.0, 2: 1.0, 3: 0.0}}
+    seen = []
+
+    def errors_of(setting):
+        seen.append((setting["x"], setting["y"]))
+        return [loss[setting["x"]][setting["y"]]]
+
+    stages = [[{"x": "a"}, {"x": "b"}], [{"y": n} for n in (1, 2, 3)]]
+    assert experiments._search(errors_of, {}, stages) == ({"y": 2, "x": "a"}, [3.0])
+    assert seen == [("a", 1), ("b", 1), ("a", 2), ("a", 3)]
+
+
+def test_a_stage_may_change_a_parameter_of_an_earlier_one():
+    def errors_of(setting):
+        return [abs(setting["shared"] - 1) + abs(setting["own"] - 3)]
+
+    equal = [{"shared": v, "own": v} for v in (2, 1)]
+    stages = [equal, [{"own": v} for v in (2, 3)]]
+    assert experiments._search(errors_of, {}, stages)[0] == {"shared": 2, "own": 3}
+
+
+@pytest.mark.parametrize("name", sorted(set(SYSTEMS) - {"euclidean"}))
+def test_no_system_looks_at_test_rows(monkeypatch, name):
+    system, kept = SYSTEMS[name], SYSTEMS[name].base
+    short = [stage[:2] for stage in system.stages(64)][:1]
+    monkeypatch.setitem(SYSTEMS, name, replace(system, stages=lambda n_features: short))
+    base = kept and {k: v for stage in SYSTEMS[kept].stages(64) for k, v in stage[0].items()}
+    extra = {k: v for stage in system.stages(64) for k, v in stage[0].items()}
+    tasks = load_digits_tasks(random_state=0)[:2]
+    nonsense = [replace(t, X_test=1e6 + 0 * t.X_test, y_test=-t.y_test) for t in tasks]
+    start = extra | (base or {})
+    honest = tune(name, tasks, ROWS, 0, start)
+    assert tune(name, nonsense, ROWS, 0, start) == honest
+    assert honest[2] < 0.2
+    assert (honest[1] == 0) == (not system.votes)
+
+
+def test_a_system_without_a_row_for_the_data_set_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"'pooled-scml' has no row for 'digits': use some of"):
+        run_experiment("digits", ["pooled-scml"], 1, out=tmp_path, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_which_systems_have_a_row():
+    rows = {name: set(experiments._applicable(name)) for name in experiments.DATASETS}
+    assert set(SYSTEMS) - rows["usps"] == {"pooled-scml", "pooled-lmnn", "ella"}
+    assert set(SYSTEMS) - rows["isolet"] == {"ella"}
+    assert set(SYSTEMS) - rows["sentiment"] == {"ella-ovr"}
+
+
+def test_pooled_systems_learn_from_the_union_and_ask_their_own_task():
+    tasks = load_digits_tasks(random_state=0)
+    fitted = SYSTEMS["pooled-lmnn"].fit(tasks, 0, _Fits(), estimator__shrinkage=0.1)
+    answers = {t.name: fitted.labels(t.X_test, t.name, 1) for t in tasks}
+    for t in tasks:
+        assert set(np.unique(answers[t.name])) <= set(t.y_train.tolist())
+    learner = systems.LMNN(max_iter=200, tol=0.01, shrinkage=0.1)
+    learner.fit(*(np.concatenate([getattr(t, p) for t in tasks]) for p in ("X_train", "y_train")))
+    assert fitted.nbytes == learner.metric_.nbytes + 8 * (len(tasks) - 1)
+    model = KNeighborsClassifier(1).fit(learner.transform(tasks[3].X_train), tasks[3].y_train)
+    theirs = model.predict(learner.transform(tasks[3].X_test))
+    assert np.mean(theirs == answers["7-8-9"][:, 0]) > 0.995
+
+
+def content(path):
+    """Rows without the times, in a fixed order."""
+    free = ("seconds", "total_seconds")
+    return sorted(tuple(v for k, v in row.items() if k not in free) for row in read_rows(path))
+
+
+def test_a_killed_run_goes_on_and_loses_nothing(tmp_path):
+    """Kill the command after its first rows are written, then run it again."""
+    names = ["euclidean", "logistic", "nca", "mtscml"]
+    command = [sys.executable, "-m", "lml.experiments", "run", "digits", "--systems", *names]
+    command += ["--repeats", "2", "--out", str(tmp_path / "killed")]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **quiet)
+    path = tmp_path / "killed" / "digits.csv"
+    while not (path.exists() and len(read_rows(path)) >= 8):
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    before = path.read_text(encoding="utf-8")
+    assert len(read_rows(path)) < 2 * 4 * 4
+    with path.open("a", encoding="utf-8") as file:
+        file.write("digits,1,mtscml,0-1,0.0")  # a line that a kill has cut
+    subprocess.run(command, check=True, **quiet)
+    assert path.read_text(encoding="utf-8").startswith(before)
+    whole = run_experiment("digits", names, 2, out=tmp_path / "whole", progress=False)
+    assert content(path) == content(whole)
+
+
+def test_repair_keeps_complete_jobs_only(tmp_path):
+    path, lines = tmp_path / "r.csv", ["split,task", "0,a", "0,b", "1,a"]
+    path.write_text("\n".join(lines) + "\n2,")
+    repair(path, ("split",), 2)
+    assert path.read_text() == "split,task\n0,a\n0,b\n"
+    repair(tmp_path / "none.csv", ("split",), 2)
+    assert not (tmp_path / "none.csv").exists()
+    path.write_text("split,ta")
+    repair(path, ("split",), 2)
+    assert path.read_text() == ""
+    append_rows(path, run_one("digits", 0, "euclidean"))
+    assert len(finished(path, "split", "system")[("0", "euclidean")]) == 4
+
+
+def test_a_cluster_of_processes_gives_the_same_rows(tmp_path):
+    """Dask's backend with workers in processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    names = ["euclidean", "logistic", "nca"]
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        command = ["run", "digits", "--systems", *names, "--repeats", "2"]
+        address = client.scheduler.address
+        main([*command, "--out", str(tmp_path / "dask"), "--scheduler", address])
+    here = run_experiment("digits", names, 2, out=tmp_path / "here", progress=False)
+    assert content(tmp_path / "dask" / "digits.csv") == content(here)
+
+
+def test_verify_names_what_differs(tmp_path):
+    path = run_experiment("digits", ["euclidean"], 1, out=tmp_path, progress=False)
+    same = verify("digits", ["euclidean"], 1, out=tmp_path, progress=False)
+    assert same == (4, [])
+    rows = read_rows(path)
+    path.unlink()
+    rows[2]["n_neighbors"] = "7"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows[:3])
+    arguments = ["verify", "digits", "--systems", "euclidean", "--repeats", "1"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    n_same, different = verify("digits", ["euclidean"], 1, out=tmp_path, progress=False)
+    assert n_same == 2
+    assert different[0] == ("0", "euclidean", "4-5-6", "n_neighbors")
+    assert different[1][2] == "7-8-9"
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=[path.stem for path in RESULTS])
+def test_committed_results_are_complete(path):
+    rows = read_rows(path)
     keys = {(row["split"], row["system"], row["task"]) for row in rows}
-    assert len(keys) == len(rows) == 5 * len(experiments.SYSTEMS) * 4
+    tasks, names = {row["task"] for row in rows}, {row["system"] for row in rows}
+    for split in range(5):
+        assert {(str(split), name, task) for name in names for task in tasks} <= keys
+    assert len(keys) == len(rows)

@@ -1,0 +1,263 @@
+# Generated from book/systems.ipynb by tools/tangle.py: edit the chapter.
+"""Every system of the tables: how it is fitted to tasks, and the settings that are tried."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from lml.baselines.ella import ELLA
+from lml.baselines.lmnn import LMNN
+from lml.baselines.mtlmnn import MultiTaskLMNN
+from lml.baselines.mtscml import MultiTaskSCML
+from lml.baselines.offdiagonal import OffDiagonalLearner
+from lml.baselines.omtrsl import MultiTaskOASIS
+from lml.baselines.pooled import PooledMetricLearner
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest
+from lml.oasis import OASIS
+from lml.scml import SCML
+
+__all__ = ["N_COMPONENTS", "PAPER_GRID", "SYSTEMS", "Fitted", "System"]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a system has learnt from all tasks."""
+
+    labels: Callable  # (X, task name, k) to labels (n, k), nearest first; (n, 1) of a classifier
+    nbytes: int  # what the learner keeps, training rows excluded
+
+
+def _by_neighbors(tasks, metrics, metric_type, nbytes):
+    """A fitted system that ranks each task's training rows by the task's metric."""
+    known = {t.name: t for t in tasks}
+    if metric_type == "distance":
+        metrics = {name: metric.psd() for name, metric in metrics.items()}
+
+    def labels(X, name, k):
+        nearest, _ = k_nearest(metrics[name], X, known[name].X_train, metric_type, k)
+        return known[name].y_train[nearest]
+
+    return Fitted(labels, nbytes)
+
+
+def _by_classifiers(predict, nbytes):
+    """A fitted system that answers with one label a row; predict takes rows and a name."""
+    return Fitted(lambda X, name, k: np.asarray(predict(X, name))[:, None], nbytes)
+
+
+def _distinct_bytes(metrics):
+    """Bytes of the arrays of several dense metrics, each array counted once."""
+    parts = [part for m in metrics for part in (m.factor, m.core)]
+    arrays = {part.__array_interface__["data"][0]: part for part in parts}
+    return 8 * len(metrics) + sum(part.nbytes for part in arrays.values())
+
+
+def _prepared(prototype, seed, parameters):
+    """A clone of an estimator with parameters and with the seed in every random_state."""
+    learner = clone(prototype).set_params(**parameters)
+    seeded = [name for name in learner.get_params() if name.endswith("random_state")]
+    return learner.set_params(**dict.fromkeys(seeded, seed))
+
+
+class _Fits(dict):
+    """Fits kept for all clones of a `_Recalled`: copying it gives the same dictionary."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class _Recalled(BaseEstimator):
+    """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
+
+    def __init__(self, estimator, fits):
+        self.estimator = estimator
+        self.fits = fits
+
+    def fit(self, X, y):
+        key = joblib.hash((X, y, type(self.estimator), self.estimator.get_params()))
+        if key not in self.fits:
+            self.fits[key] = clone(self.estimator).fit(X, y)
+        self.metric_ = self.fits[key].metric_
+        self.metric_type = self.estimator.metric_type
+        return self
+
+
+def _fit_euclidean(tasks, seed, fits):
+    """No learning: the identity."""
+    metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
+    return _by_neighbors(tasks, metrics, "distance", 0)
+
+
+def _fit_alone(prototype, tasks, seed, fits, **parameters):
+    """A learner of its own for each task."""
+    learner = _Recalled(_prepared(prototype, seed, parameters), fits)
+    metrics = {t.name: clone(learner).fit(t.X_train, t.y_train).metric_ for t in tasks}
+    nbytes = _distinct_bytes(list(metrics.values()))
+    return _by_neighbors(tasks, metrics, prototype.metric_type, nbytes)
+
+
+def _fit_nca(tasks, seed, fits, *, n_components):
+    """Neighbourhood components analysis of scikit-learn for each task."""
+    metrics = {}
+    for t in tasks:
+        nca = NeighborhoodComponentsAnalysis(n_components, max_iter=100, random_state=seed)
+        components = nca.fit(t.X_train, t.y_train).components_
+        metrics[t.name] = FactoredMetric.from_components(components)
+    return _by_neighbors(tasks, metrics, "distance", _distinct_bytes(list(metrics.values())))
+
+
+def _fit_logistic(tasks, seed, fits, *, C):
+    """Logistic regression of scikit-learn for each task."""
+    model = LogisticRegression(C=C, max_iter=10_000)
+    models = {t.name: clone(model).fit(t.X_train, t.y_train) for t in tasks}
+    nbytes = sum(m.coef_.nbytes + m.intercept_.nbytes for m in models.values())
+    return _by_classifiers(lambda X, name: models[name].predict(X), nbytes)
+
+
+def _fit_together(prototype, tasks, seed, fits, **parameters):
+    """A joint learner of the rows of all tasks."""
+    X, y = (np.concatenate([getattr(t, part) for t in tasks]) for part in ("X_train", "y_train"))
+    names = [t.name for t in tasks for _ in t.y_train]
+    learner = _prepared(prototype, seed, parameters).fit(X, y, tasks=names)
+    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
+    nbytes = _distinct_bytes(list(metrics.values()))
+    return _by_neighbors(tasks, metrics, learner.metric_type_, nbytes)
+
+
+def _fit_lifelong(prototype, tasks, seed, fits, *, n_components, code_penalty, **parameters):
+    """The tasks one after another by one lifelong learner; asked after the last of them."""
+    base = _Recalled(_prepared(prototype, seed, parameters), fits)
+    sizes = {"n_components": n_components, "code_penalty": code_penalty}
+    learner = LifelongMetricLearner(base, random_state=seed, **sizes)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
+    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
+
+
+def _fit_ella(multi_class, tasks, seed, fits, **parameters):
+    """The tasks one after another by ELLA; asked after the last of them."""
+    learner = ELLA(multi_class=multi_class, random_state=seed, **parameters)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    parts = learner.state_parts_
+    nbytes = sum(parts.values()) - parts["rows"]
+    return _by_classifiers(lambda X, name: learner.predict(X, task=name), nbytes)
+
+
+#: The values that the paper tunes every hyperparameter over.
+PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
+#: Sizes of the dictionary that are tried.
+N_COMPONENTS = (40, 80, 120, 160, 200, 256)
+
+
+def _each(name, values):
+    """A stage: the values of one parameter, the one that later stages start from first."""
+    return [{name: value} for value in values]
+
+
+def _dictionary(n_features):
+    """Sizes, the largest first, then code penalties, the smallest first."""
+    sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
+    return [_each("n_components", sizes), _each("code_penalty", sorted(PAPER_GRID))]
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the tables: how it is fitted, the settings that are tried, where it applies."""
+
+    fit: Callable  # (tasks, seed, fits, **parameters) to Fitted
+    stages: Callable = lambda n_features: []  # lists of settings, searched one after another
+    base: str | None = None  # the system whose chosen parameters are taken over
+    votes: bool = True  # answers with neighbours, which vote
+    shared_labels: bool = False  # needs labels that mean the same in every task
+    n_classes: str = "any"  # "two", "more" or "any": the tasks it is a row for
+
+    def applies(self, shared_labels, binary):
+        """Whether it has a row for tasks of this kind."""
+        classes = {"any": True, "two": binary, "more": not binary}[self.n_classes]
+        return classes and (shared_labels or not self.shared_labels)
+
+
+_BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
+_SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)
+_FRACTIONS = (0.1, 0.3, 1.0, 0.03, 0.01)
+_JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4, 1e-5)
+
+
+def _mtlmnn(n_features):
+    """Both penalties together, then the tasks' own ones alone."""
+    equal = [{"shared_penalty": p, "task_penalty": p} for p in _JOINT_PENALTIES]
+    return [equal, _each("task_penalty", _JOINT_PENALTIES)]
+
+
+def _ella(n_features):
+    """How new columns begin, the two penalties, and the number of columns."""
+    codes = _each("code_penalty", (1e-3, 1e-2, 0.1, 1e-4, 1e-5))
+    dictionaries = _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7))
+    starts = _each("init", ("random", "tasks"))
+    return [starts, codes, dictionaries, _each("n_components", (4, 2, 8, 16, 32))]
+
+
+def _alone(prototype, name, values):
+    """A system that learns each task alone and tunes one parameter."""
+    return System(partial(_fit_alone, prototype), lambda n_features: [_each(name, values)])
+
+
+def _together(prototype, name, values, **flags):
+    """A system that learns all tasks at once and tunes one parameter."""
+    fit = partial(_fit_together, prototype)
+    return System(fit, lambda n_features: [_each(name, values)], **flags)
+
+
+_LMNN = LMNN(max_iter=200, tol=0.01)
+_OFF = {kind: OffDiagonalLearner(kind, tol=0.01) for kind in ("similarity", "distance")}
+#: Systems that learn each task alone: name to what it is.
+_SINGLE = {
+    "euclidean": System(_fit_euclidean),
+    "oasis": _alone(OASIS(), "aggressiveness", PAPER_GRID),
+    "scml": _alone(SCML(), "beta", _BETAS),
+    "lmnn": _alone(_LMNN, "shrinkage", _SHRINKAGES),
+    "nca": System(_fit_nca, lambda n_features: [_each("n_components", (8, 2, 32))]),
+    "logistic": System(_fit_logistic, lambda n_features: [_each("C", PAPER_GRID)], votes=False),
+    "off-diagonal-similarity": _alone(_OFF["similarity"], "penalty", _FRACTIONS),
+    "off-diagonal-distance": _alone(_OFF["distance"], "penalty", _FRACTIONS),
+}
+
+
+def _omtrsl(n_features):
+    """OASIS's cap, then how strongly the tasks are coupled."""
+    caps = (0.1, 10.0, 1.0, 0.01, 0.001)
+    return [_each("aggressiveness", caps), _each("coupling", (1.0, 10.0, 0.1, 0.01, 0.001))]
+
+
+_POOLED = {"scml": PooledMetricLearner(SCML()), "lmnn": PooledMetricLearner(_LMNN)}
+#: Systems that learn all tasks at once.
+_JOINT = {
+    "pooled-scml": _together(_POOLED["scml"], "estimator__beta", _BETAS, shared_labels=True),
+    "pooled-lmnn": _together(
+        _POOLED["lmnn"], "estimator__shrinkage", _SHRINKAGES, shared_labels=True
+    ),
+    "mtscml": _together(MultiTaskSCML(), "beta", _BETAS),
+    "mtlmnn": System(partial(_fit_together, MultiTaskLMNN(tol=0.01)), _mtlmnn),
+    "omtrsl": System(partial(_fit_together, MultiTaskOASIS()), _omtrsl),
+}
+
+
+#: Systems that learn one task after another.
+_SEQUENTIAL = {
+    "ella": System(partial(_fit_ella, "binary"), _ella, votes=False, n_classes="two"),
+    "ella-ovr": System(partial(_fit_ella, "ovr"), _ella, votes=False, n_classes="more"),
+    "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, "oasis"),
+    "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, "scml"),
+}
+#: System name to what it is.
+SYSTEMS = {**_SINGLE, **_JOINT, **_SEQUENTIAL}
