@@ -19,9 +19,13 @@ __all__ = [
     "Difference",
     "Line",
     "ResultsTable",
+    "TextTable",
     "compare_systems",
     "comparison_figure",
+    "confront",
+    "cost_figure",
     "describe_run",
+    "difference_figure",
     "mean_and_error",
     "paired_difference",
     "read_paper",
@@ -494,3 +498,131 @@ def comparison_figure(table, task="average", ax=None):
     ax.set(ylim=(len(cells) - 0.5, -0.5), xlabel=f"error in %, {task}", axisbelow=True)
     ax.grid(color="0.9")
     return ax
+
+
+def difference_figure(rows, systems, reference, task="average", ax=None):
+    """Paired differences of systems to one of them, with corrected intervals.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a results file.
+    systems : sequence of str
+        Drawn in the order of their differences; the reference is left out.
+    reference, task : str
+        The system that is subtracted, and the task.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None makes a new figure. Needs matplotlib.
+
+    Returns
+    -------
+    dict
+        System to `Difference`, in the order of the drawing, the smallest error first.
+    """
+    gaps = {s: compare_systems(rows, s, reference, task) for s in systems if s != reference}
+    gaps = dict(sorted(gaps.items(), key=lambda item: item[1].mean))
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(6, 0.8 + 0.32 * len(gaps)), layout="constrained")
+    for y, gap in enumerate(gaps.values()):
+        face = "white" if gap.within_noise else "black"
+        ax.plot([gap.low, gap.high], [y, y], color="0.4", linewidth=1)
+        ax.plot(gap.mean, y, "o", mfc=face, mec="black")
+    ax.axvline(0, color="0.6", linewidth=1, zorder=0)
+    ax.set_yticks(range(len(gaps)), list(gaps))
+    ax.set(ylim=(len(gaps) - 0.5, -0.5), xlabel=f"error minus that of {reference}, in points")
+    ax.grid(axis="y", color="0.9")
+    return gaps
+
+
+def cost_figure(table, axes):
+    """Training time and stored state of the systems of a table, on two axes side by side.
+
+    Parameters
+    ----------
+    table : ResultsTable
+    axes : sequence of two matplotlib Axes
+        Those of ``plt.subplots(1, 2, sharey=True)``.
+    """
+    names = [line.system for line in table.lines]
+    ours = [line.seconds for line in table.lines], [line.state_bytes / 1e6 for line in table.lines]
+    for ax, values, unit in zip(axes, ours, ("training time in s", "state in MB")):
+        known = [(value, y) for y, value in enumerate(values) if value > 0]
+        ax.plot(*zip(*known or [(1, np.nan)]), "ko", label="this book")
+        ax.set(xscale="log", xlabel=unit, axisbelow=True)
+        ax.tick_params(axis="x", which="minor", labelbottom=False)
+        ax.grid(color="0.9")
+    theirs = [line.printed_seconds for line in table.lines]
+    if theirs := [(seconds, y) for y, seconds in enumerate(theirs) if seconds > 0]:
+        axes[0].plot(*zip(*theirs), "D", mfc="white", mec="0.2", label="paper", zorder=1)
+        axes[0].legend(loc="best", fontsize=9)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+
+
+def confront(rows, paper, pairs, task="average"):
+    """Differences that the paper prints beside ours.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of a results file.
+    paper : list of dict
+        As `read_paper` gives them.
+    pairs : sequence of (str, str)
+        The difference is the error of the first system minus that of the second.
+    task : str, default="average"
+
+    Returns
+    -------
+    TextTable
+        One line for each pair. The verdict is "within noise" if our interval contains zero,
+        else "same direction" or "other direction" than printed, "new" if nothing is printed.
+    """
+    dataset, body = rows[0]["dataset"], []
+    printed = {r["system"]: r for r in paper if (r["dataset"], r["task"]) == (dataset, task)}
+    for first, second in pairs:
+        ours, theirs = compare_systems(rows, first, second, task), np.nan
+        if first in printed and second in printed:
+            theirs = round(printed[first]["error"] - printed[second]["error"], 2)
+        shown = "" if np.isnan(theirs) else f"{theirs:+.2f}"
+        interval = f"[{ours.low:+.2f},\u00a0{ours.high:+.2f}]"
+        verdict = _verdict(ours, theirs)
+        body.append((f"{first} − {second}", shown, f"{ours.mean:+.2f}", interval, verdict))
+    return TextTable(("difference", "paper", "ours", "interval", "verdict"), tuple(body))
+
+
+def _verdict(ours, theirs):
+    """What our interval says about a printed difference."""
+    if ours.within_noise:
+        return "within noise"
+    if np.isnan(theirs):
+        return "new"
+    return "same direction" if ours.mean * theirs > 0 else "other direction"
+
+
+@dataclass(frozen=True, repr=False)
+class TextTable:
+    """A small table of texts, shown as the table of results is."""
+
+    head: tuple
+    body: tuple
+
+    def __repr__(self):
+        return _aligned([self.head, *self.body])
+
+    def to_markdown(self):
+        """The table in Markdown."""
+        lines = [self.head, ["---"] * len(self.head), *self.body]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def _repr_html_(self):
+        top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.head)
+        lines = []
+        for name, *cells in self.body:
+            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
+        rows = "\n".join(lines)
+        head = f"<thead><tr>{top}</tr></thead>\n<tbody>"
+        return f'<table class="lml-results lml-text">\n{head}\n{rows}\n</tbody>\n</table>'

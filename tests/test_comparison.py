@@ -12,9 +12,13 @@ from tangle import ROOT
 
 from lml import comparison
 from lml.comparison import (
+    TextTable,
     compare_systems,
     comparison_figure,
+    confront,
+    cost_figure,
     describe_run,
+    difference_figure,
     mean_and_error,
     paired_difference,
     read_paper,
@@ -312,3 +316,58 @@ def test_the_paper_is_typed_in_whole():
 
 def test_public_names():
     assert {"compare_systems", "results_table", "read_paper"} <= set(comparison.__all__)
+
+
+def test_difference_figure_sorts_and_fills_what_is_told_apart():
+    from matplotlib.figure import Figure
+
+    errors = 20 + np.array([[[0, 0], [0.1, 0.2], [8, 9], [-9, -9]]])
+    errors = errors + np.arange(5)[:, None, None] * np.array([[[0.1], [0.2], [0.1], [0.1]]])
+    rows = make_rows(errors, systems=("a", "b", "c", "d"), n_train=900, n_test=900)
+    ax = Figure().subplots()
+    gaps = difference_figure(rows, ["a", "b", "c", "d"], "a", ax=ax)
+    assert list(gaps) == ["d", "b", "c"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["d", "b", "c"]
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() for line in dots] == ["black", "white", "black"]
+    assert [line.get_xdata()[0] for line in dots] == pytest.approx([-9.0, 0.35, 8.5])
+    lines = [line for line in ax.lines if line.get_marker() != "o"][:3]
+    np.testing.assert_allclose(
+        [line.get_xdata() for line in lines], [[gap.low, gap.high] for gap in gaps.values()]
+    )
+
+
+def test_cost_figure_leaves_out_what_costs_nothing(printed_beside):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots(1, 2, sharey=True)
+    cost_figure(printed_beside, axes)
+    np.testing.assert_allclose(axes[0].lines[0].get_xydata(), [[1.5, 0], [1.5, 1], [1.5, 2]])
+    np.testing.assert_allclose(axes[0].lines[1].get_xydata(), [[6.0, 0]])  # the paper's
+    np.testing.assert_allclose(axes[1].lines[0].get_xdata(), 0.25)
+    rows = make_rows(np.full((2, 2, 2), 20.0), seconds="0", state_bytes="0")
+    axes = Figure().subplots(1, 2, sharey=True)
+    cost_figure(results_table(rows), axes)
+    assert all(np.isnan(ax.lines[0].get_ydata()).all() for ax in axes)
+
+
+def test_confront_gives_a_verdict_for_each_case():
+    errors = 20 + np.array([[[0, 0], [5, 5], [0.1, 0]]]) + np.arange(5)[:, None, None] * 0.1
+    rows = make_rows(errors, ("scml", "oasis", "mtscml"), ("isolet1", "isolet5"), 700, 700)
+    paper = read_paper(PAPER)
+    pairs = [("oasis", "scml"), ("scml", "oasis"), ("mtscml", "scml")]
+    table = confront(rows, paper, pairs)
+    assert [line[1] for line in table.body] == ["+2.50", "-2.50", "-1.10"]
+    assert [line[-1] for line in table.body] == ["same direction", "same direction", "within noise"]
+    changed = [row | {"error": 50 - row["error"]} for row in paper]
+    assert confront(rows, changed, pairs[:1]).body[0][-1] == "other direction"
+    assert confront(rows, [], pairs[:1]).body[0][1::3] == ("", "new")
+    one = confront(rows, paper, pairs[:1], "isolet5").body[0]
+    assert one[1:3] == ("+3.00", "+5.00")
+
+
+def test_text_tables_are_the_same_in_all_three_forms():
+    table = TextTable(("a", "b"), (("x", "1 < 2"), ("long name", "")))
+    assert Cells(table._repr_html_()).rows == [["a", "b"], ["x", "1 < 2"], ["long name", ""]]
+    assert repr(table) == "               b\nx          1 < 2\nlong name".replace("   ", "a  ", 1)
+    assert table.to_markdown().splitlines()[2] == "| x | 1 < 2 |"
