@@ -427,7 +427,8 @@ def report(dataset, out="results"):
     if not rows:
         raise FileNotFoundError(f"{out} has no results for {dataset!r}: run the experiment first")
     printed = read_paper(paper) if paper.exists() else ()
-    table, folder = results_table(rows, paper=printed, decimals=2), Path(out) / "report"
+    systems = [name for name in SYSTEMS if any(row["system"] == name for row in rows)]
+    table, folder = results_table(rows, systems, paper=printed, decimals=2), Path(out) / "report"
     folder.mkdir(exist_ok=True)
     print(dataset, table, sep="\n")
     (folder / f"{dataset}.md").write_text(table.to_markdown() + "\n", encoding="utf-8")
