@@ -365,7 +365,7 @@ def _bytes(number):
 
 def _time(seconds):
     """A time with two figures or so."""
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds:.{0 if seconds >= 10 else 1 if seconds >= 1 else 2}f} s"
 
 
 def _aligned(lines):
