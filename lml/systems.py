@@ -190,6 +190,7 @@ class System:
 _BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
 _SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)
 _FRACTIONS = (0.1, 0.3, 1.0, 0.03, 0.01)
+_STARTS = ("random", "tasks")
 _JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4, 1e-5)
 
 
@@ -200,11 +201,15 @@ def _mtlmnn(n_features):
 
 
 def _ella(n_features):
-    """How new columns begin, the two penalties, and the number of columns."""
+    """The number of columns and how they begin, then the two penalties."""
+    sizes = [{"n_components": k, "init": init} for k in (4, 2, 8, 16, 32) for init in _STARTS]
     codes = _each("code_penalty", (1e-3, 1e-2, 0.1, 1e-4, 1e-5))
-    dictionaries = _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7))
-    starts = _each("init", ("random", "tasks"))
-    return [starts, codes, dictionaries, _each("n_components", (4, 2, 8, 16, 32))]
+    return [sizes, codes, _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7))]
+
+
+def _off_diagonal(n_features):
+    """The penalty, then the size of the dictionary."""
+    return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100, 200))]
 
 
 def _alone(prototype, name, values):
@@ -228,8 +233,8 @@ _SINGLE = {
     "lmnn": _alone(_LMNN, "shrinkage", _SHRINKAGES),
     "nca": System(_fit_nca, lambda n_features: [_each("n_components", (8, 2, 32))]),
     "logistic": System(_fit_logistic, lambda n_features: [_each("C", PAPER_GRID)], votes=False),
-    "off-diagonal-similarity": _alone(_OFF["similarity"], "penalty", _FRACTIONS),
-    "off-diagonal-distance": _alone(_OFF["distance"], "penalty", _FRACTIONS),
+    "off-diagonal-similarity": System(partial(_fit_alone, _OFF["similarity"]), _off_diagonal),
+    "off-diagonal-distance": System(partial(_fit_alone, _OFF["distance"]), _off_diagonal),
 }
 
 
