@@ -209,7 +209,7 @@ def _ella(n_features):
 
 def _off_diagonal(n_features):
     """The penalty, then the size of the dictionary."""
-    return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100, 200))]
+    return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100))]
 
 
 def _alone(prototype, name, values):
