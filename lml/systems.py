@@ -165,9 +165,9 @@ def _each(name, values):
 
 
 def _dictionary(n_features):
-    """Sizes, the largest first, then code penalties, the smallest first."""
+    """Code penalties at the largest size, the smallest first, then sizes."""
     sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
-    return [_each("n_components", sizes), _each("code_penalty", sorted(PAPER_GRID))]
+    return [_each("code_penalty", sorted(PAPER_GRID)), _each("n_components", sizes)]
 
 
 @dataclass(frozen=True)
