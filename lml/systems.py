@@ -165,9 +165,10 @@ def _each(name, values):
 
 
 def _dictionary(n_features):
-    """Code penalties at the largest size, the smallest first, then sizes."""
+    """All pairs of a size, the largest first, and a code penalty, the smallest first."""
     sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
-    return [_each("code_penalty", sorted(PAPER_GRID)), _each("n_components", sizes)]
+    pairs = [(d, penalty) for d in sizes for penalty in sorted(PAPER_GRID)]
+    return [[{"n_components": d, "code_penalty": penalty} for d, penalty in pairs]]
 
 
 @dataclass(frozen=True)
