@@ -120,6 +120,10 @@ class Difference:
         return f"{self.mean:+.2f} ± {self.error:.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
+#: Differences that are closer than this are equal: files keep six digits of a share.
+_ROUNDING = 1e-3
+
+
 def paired_difference(first, second, *, shared=0.0, fixed=0.0, level=0.95):
     """Mean difference of two systems over the same splits, with a t interval.
 
@@ -154,7 +158,8 @@ def paired_difference(first, second, *, shared=0.0, fixed=0.0, level=0.95):
             f" {shared} and {fixed}"
         )
     mean, n_splits = float(gaps.mean()), len(gaps)
-    varying = float(gaps.var(ddof=1)) * (1 / n_splits + shared)
+    same = np.ptp(gaps) < _ROUNDING
+    varying = 0.0 if same else float(gaps.var(ddof=1)) * (1 / n_splits + shared)
     error = np.sqrt(varying + fixed)
     if error == 0:  # the same difference on every split
         return Difference(mean, 0.0, mean, mean, float(mean == 0), n_splits)
@@ -205,6 +210,19 @@ def _errors_and_sizes(rows, first, second, task):
     return errors, sizes
 
 
+def _check_tasks(rows, first, second, task):
+    """Rows of one data set, and the same tasks of both systems where tasks are averaged."""
+    datasets = sorted({str(row.get("dataset", "")) for row in rows})
+    if len(datasets) > 1:
+        raise ValueError(f"rows are of {datasets}: give the rows of one results file")
+    own = [{row["task"] for row in rows if row["system"] == name} for name in (first, second)]
+    if task == "average" and own[0] != own[1]:
+        raise ValueError(
+            f"{first!r} has the tasks {sorted(own[0])} and {second!r} has {sorted(own[1])}: "
+            "finish the run, or compare one task"
+        )
+
+
 def compare_systems(rows, first, second, task="average", *, correction="smaller", level=0.95):
     """Paired difference of two systems of a results file, error of the first minus the second.
 
@@ -229,6 +247,7 @@ def compare_systems(rows, first, second, task="average", *, correction="smaller"
     -----
     Derived in chapter 23 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
+    _check_tasks(rows, first, second, task)
     a, b = (_errors_by_split(rows, name, task) for name in (first, second))
     common = sorted(set(a) & set(b))
     paired = [a[s] for s in common], [b[s] for s in common]
@@ -301,6 +320,15 @@ class Line:
     state_bytes: float  # mean over splits
 
 
+def _tied(rows, name, best, task, correction):
+    """Whether a system cannot be told from the best on the splits that both have."""
+    common = {r["split"] for r in rows if r["system"] == name}
+    common &= {r["split"] for r in rows if r["system"] == best}
+    if len(common) < 2:
+        return False
+    return compare_systems(rows, name, best, task, correction=correction).within_noise
+
+
 def _cells(rows, systems, task, printed, correction):
     """System to its cell in the column of one task."""
     means = {name: mean_and_error(split_errors(rows, name, task)) for name in systems}
@@ -309,8 +337,7 @@ def _cells(rows, systems, task, printed, correction):
     for name in systems:
         mark = "best"
         if means[name][0] > means[best][0]:
-            gap = compare_systems(rows, name, best, task, correction=correction)
-            mark = "tied" if gap.within_noise else ""
+            mark = "tied" if _tied(rows, name, best, task, correction) else ""
         cells[name] = Cell(*means[name], mark, printed.get((name, task), {}).get("error"))
     return cells
 

@@ -42,6 +42,7 @@ __all__ = [
     "append_rows",
     "finished",
     "main",
+    "open_results",
     "repair",
     "report",
     "run_experiment",
@@ -129,7 +130,8 @@ def _search(errors_of, parameters, stages):
             if str(setting) not in known:
                 known[str(setting)] = errors_of(setting)
         errors = [known[str(setting)] for setting in settings]
-        best = int(np.argmin(np.min(errors, axis=1)))  # of equal ones the first
+        lowest = np.nan_to_num(np.min(errors, axis=1), nan=np.inf)
+        best = int(np.argmin(lowest))  # of equal ones the first
         chosen = settings[best]
     return chosen, errors[best]
 
@@ -245,10 +247,27 @@ def finished(path, *names):
     return by_key
 
 
+def open_results(path, row_type):
+    """The path of a results file that rows of a type can be added to; its folder is made.
+
+    Raises ValueError if the file has other columns than the dataclass `row_type`.
+    """
+    path, names = Path(path), [f.name for f in fields(row_type)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8-sig") as file:  # fails here if nothing can be written
+        file.seek(0)
+        found = next(csv.reader(file), names)
+    if found != names:
+        raise ValueError(
+            f"{path} has the columns {found}, but the rows have {names}: move the file away and"
+            " run the experiment anew"
+        )
+    return path
+
+
 def append_rows(path, rows):
     """Add finished rows, dataclass instances of one kind, to a results file at once."""
-    path, names = Path(path), [f.name for f in fields(rows[0])]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, names = open_results(path, type(rows[0])), [f.name for f in fields(rows[0])]
     new = not path.exists() or not path.stat().st_size
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -258,7 +277,9 @@ def append_rows(path, rows):
 
 
 def repair(path, key, size):
-    """Drop what a killed run left unfinished: half a line, and keys without `size` rows.
+    """Drop what a killed run left unfinished: half a line, and keys with less than `size` rows.
+
+    Of a job that two runs have written the rows of the first are kept.
 
     Parameters
     ----------
@@ -275,10 +296,13 @@ def repair(path, key, size):
     whole = [line for line in lines if line.endswith("\n")]
     rows = list(csv.DictReader(whole))
     keys = [tuple(row[name] for name in key) for row in rows]
-    kept = [n for n, k in enumerate(keys) if keys.count(k) == size]
+    place = [keys[:n].count(k) for n, k in enumerate(keys)]  # of a row among those of its job
+    kept = [n for n, k in enumerate(keys) if keys.count(k) >= size and place[n] < size]
     if len(whole) < len(lines) or len(kept) < len(rows):
         lines = [whole[0], *[whole[n + 1] for n in kept]] if whole else []
-        path.write_text("".join(lines), encoding="utf-8")
+        part = path.with_name(path.name + ".part")
+        part.write_text("".join(lines), encoding="utf-8")
+        part.replace(path)  # a kill leaves the old file or the new one
 
 
 def _seconds_left(left, seconds, n_jobs):
@@ -333,6 +357,21 @@ def _timed(kind, call):
     return kind, call(), time.perf_counter() - started
 
 
+def _checked(dataset, systems, n_repeats):
+    """The names of the systems, each once, or an error that says what is wrong."""
+    if dataset not in DATASETS:
+        raise ValueError(f"data set {dataset!r} is not known: use one of {list(DATASETS)}")
+    if n_repeats < 1:
+        raise ValueError(f"n_repeats is {n_repeats!r}: give the number of splits, at least 1")
+    if isinstance(systems, str):
+        raise TypeError(f"systems is {systems!r}: give a list of names")
+    fitting = _applicable(dataset)
+    for name in systems or ():
+        if name not in fitting:
+            raise ValueError(f"system {name!r} has no row for {dataset!r}: use some of {fitting}")
+    return list(dict.fromkeys(systems or fitting))
+
+
 def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results", progress=True):
     """Run the missing (split, system) pairs of one data set and write them as they finish.
 
@@ -359,17 +398,16 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results
     Raises
     ------
     ValueError
-        If a system is not known or has no row for the data set.
+        If the data set or a system is not known, the system has no row for the data set,
+        or the results file has other columns.
 
     """
-    path, fitting = Path(out) / f"{dataset}.csv", _applicable(dataset)
-    for name in systems or ():
-        if name not in fitting:
-            raise ValueError(f"system {name!r} has no row for {dataset!r}: use some of {fitting}")
+    names = _checked(dataset, systems, n_repeats)
     n_tasks = len(DATASETS[dataset].load(random_state=0))
+    path = open_results(Path(out) / f"{dataset}.csv", Row)
     repair(path, ("split", "system"), n_tasks)
     done = finished(path, "split", "system")
-    pairs = [(s, name) for s in range(n_repeats) for name in systems or fitting]
+    pairs = [(s, name) for s in range(n_repeats) for name in names]
     calls = [(name, partial(_run_pair, path, dataset, s, name)) for s, name in pairs
              if (str(s), name) not in done]  # fmt: skip
     times = [(name, float(rows[0]["total_seconds"])) for (_, name), rows in done.items()]
@@ -397,10 +435,12 @@ def verify(dataset, systems=None, n_repeats=1, n_jobs=None, out="results", progr
         Rows that are equal in everything but times and versions.
     different : list of (split, system, task, column)
     """
+    known = finished(Path(out) / f"{dataset}.csv", "split", "system", "task")
+    if not known:
+        raise FileNotFoundError(f"{out} has no results for {dataset!r} to compare with")
     with tempfile.TemporaryDirectory() as folder:
         path = run_experiment(dataset, systems, n_repeats, n_jobs, folder, progress)
         again = finished(path, "split", "system", "task")
-    known = finished(Path(out) / f"{dataset}.csv", "split", "system", "task")
     changed = {key: _changed(again[key][0], known.get(key, [{}])[0]) for key in again}
     different = [(*key, ", ".join(columns)) for key, columns in changed.items() if columns]
     return len(again) - len(different), different
@@ -482,7 +522,7 @@ _ACTIONS = {"run": _run, "verify": _verify, "report": lambda *work: report(work[
 def main(argv=None):
     """Command line: ``run``, ``verify`` and ``report`` some data sets, all by default."""
     options = _parser().parse_args(argv)
-    names = options.datasets or [name for name in DATASETS if name != "digits"]
+    names = dict.fromkeys(options.datasets) or [name for name in DATASETS if name != "digits"]
     counts = []
     with _backend(options.scheduler):
         for name in names:

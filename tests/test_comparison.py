@@ -371,3 +371,34 @@ def test_text_tables_are_the_same_in_all_three_forms():
     assert Cells(table._repr_html_()).rows == [["a", "b"], ["x", "1 < 2"], ["long name", ""]]
     assert repr(table) == "               b\nx          1 < 2\nlong name".replace("   ", "a  ", 1)
     assert table.to_markdown().splitlines()[2] == "| x | 1 < 2 |"
+
+
+def row(system, split, task, wrong, dataset="d", n_test=252):
+    return {
+        "dataset": dataset,
+        "split": str(split),
+        "system": system,
+        "task": task,
+        "error": str(round(wrong / n_test, 6)),
+        "n_train": "108",
+        "n_test": str(n_test),
+    }
+
+
+def test_the_same_gap_on_every_split_is_not_certain():
+    """Errors rounded to six digits: the variance of the gaps is that of the rounding."""
+    pairs = [*zip("aaaaa", range(5), [5, 6, 7, 8, 9]), *zip("bbbbb", range(5), [4, 5, 6, 7, 8])]
+    gap = compare_systems([row(s, n, "t", wrong) for s, n, wrong in pairs], "a", "b")
+    assert gap.within_noise
+    assert gap.low < -1 < 2 < gap.high
+
+
+def test_tasks_or_data_sets_that_differ_are_refused():
+    rows = [row(s, n, t, 5 + n) for s in "ab" for n in (0, 1) for t in "xy"]
+    short = [r for r in rows if (r["system"], r["task"]) != ("a", "x")]
+    for first, second in ("ab", "ba"):
+        with pytest.raises(ValueError, match="finish the run"):
+            compare_systems(short, first, second)
+    assert compare_systems(short, "a", "b", "y").mean == 0
+    with pytest.raises(ValueError, match="one results file"):
+        compare_systems([*rows, row("a", 0, "x", 5, "e")], "a", "b")

@@ -349,3 +349,53 @@ def test_committed_results_are_complete(path):
     for split in range(5):
         assert {(str(split), name, task) for name in names for task in tasks} <= keys
     assert len(keys) == len(rows)
+
+
+def test_a_file_of_other_columns_is_refused_and_left_alone(tmp_path):
+    path = run_experiment("digits", ["euclidean"], 1, out=tmp_path, progress=False)
+    text = path.read_text(encoding="utf-8").replace(
+        "error,validation_error", "validation_error,error"
+    )
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="move the file away"):
+        run_experiment("digits", ["euclidean"], 2, out=tmp_path, progress=False)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_job_that_two_runs_have_written_is_kept_once(tmp_path):
+    path = run_experiment("digits", ["euclidean"], 2, out=tmp_path, progress=False)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text + "".join(text.splitlines(keepends=True)[1:]), encoding="utf-8")
+    names = ["euclidean", "euclidean"]
+    run_experiment("digits", names, 1, out=tmp_path, progress=False)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_what_cannot_be_run_is_said_before_anything_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments, "run_one", lambda *job: pytest.fail("ran"))
+    (tmp_path / "file").write_text("")
+    for arguments, said in [
+        (("foo",), "data set 'foo' is not known"),
+        (("digits", None, 0), "n_repeats is 0"),
+        (("digits", ["foo"]), "system 'foo' has no row"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            run_experiment(*arguments, out=tmp_path)
+    with pytest.raises(TypeError, match="give a list of names"):
+        run_experiment("digits", "oasis", out=tmp_path)
+    with pytest.raises(OSError, match="file"):
+        run_experiment("digits", out=tmp_path / "file")
+    with pytest.raises(FileNotFoundError, match="to compare with"):
+        verify("digits", ["euclidean"], out=tmp_path)
+
+
+def test_a_setting_without_an_error_is_never_chosen():
+    stages = [[{"a": 1}, {"a": 2}]]
+    found = experiments._search(lambda p: [float("nan") if p["a"] == 1 else 0.1], {}, stages)
+    assert found == ({"a": 2}, [0.1])
+
+
+def test_one_split_has_a_report(tmp_path, capsys):
+    command = ["digits", "--systems", "euclidean", "logistic", "--repeats", "1"]
+    assert main(["run", *command, "--out", str(tmp_path)]) == 0
+    assert "logistic" in capsys.readouterr().out
