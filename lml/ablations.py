@@ -431,6 +431,10 @@ def _units(name, dataset, systems, n_repeats, folder):
     parts = ablation.parts([t.name for t in _split(DATASETS[dataset], 0)[0]])
     for split in range(n_repeats):
         for system in systems or ablation.systems:
+            if system not in ablation.systems:
+                raise ValueError(
+                    f"system {system!r} has no part in {name!r}: use some of {ablation.systems}"
+                )
             given = ablation.given(dataset, split, system, folder)
             units |= {(split, system, part): given for part in parts}
     return units

@@ -111,11 +111,11 @@ def _task_errors(fitted, task, part, n_neighbors):
     return [float(np.mean(majority_vote(labels[:, :k]) != y)) for k in n_neighbors]
 
 
-def _validation_errors(fit, folds, n_neighbors):
-    """Mean error over folds and tasks for each number of neighbours."""
+def _validation_errors(row, folds, fits, seed, n_neighbors, parameters):
+    """Mean error of a setting over folds and tasks for each number of neighbours."""
     errors = []
     for fold in folds:
-        fitted = fit(fold)
+        fitted = row.fit(fold, seed, fits, **parameters)
         errors += [_task_errors(fitted, t, "validation", n_neighbors) for t in fold]
     return np.mean(errors, axis=0).tolist()
 
@@ -134,16 +134,6 @@ def _search(errors_of, parameters, stages):
         best = int(np.argmin(lowest))  # of equal ones the first
         chosen = settings[best]
     return chosen, errors[best]
-
-
-def _errors_of(row, folds, fits, seed, n_neighbors):
-    """The validation errors of a system's setting, as a function of it."""
-
-    def errors_of(parameters):
-        fit = partial(row.fit, seed=seed, fits=fits, **parameters)
-        return _validation_errors(fit, folds, n_neighbors)
-
-    return errors_of
 
 
 def tune(system, tasks, protocol, seed, base=None):
@@ -177,7 +167,7 @@ def tune(system, tasks, protocol, seed, base=None):
     if row.base is not None and base is None:
         base = tune(row.base, tasks, protocol, seed)[0]
     numbers = protocol.n_neighbors if row.votes else (1,)
-    errors_of = _errors_of(row, folds, _Fits(), seed, numbers)
+    errors_of = partial(_validation_errors, row, folds, _Fits(), seed, numbers)
     stages = row.stages(tasks[0].X_train.shape[1])
     parameters, errors = _search(errors_of, base or {}, stages)
     best = int(np.argmin(errors))
@@ -226,17 +216,17 @@ def run_one(dataset, split, system, base=None):
     final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
     begun = time.perf_counter()
     fitted = SYSTEMS[system].fit(final, split, _Fits(), **parameters)  # nothing is recalled
-    fit_end = time.perf_counter()
+    learnt = time.perf_counter()
     errors = [_task_errors(fitted, t, "test", (max(k, 1),))[0] for t in final]
-    times = round(fit_end - begun, 3), round(time.perf_counter() - started, 3)
-    chosen, cost = (
-        (round(v, 6), k, json.dumps(parameters)),
-        (*times, fitted.nbytes, split, _versions()),
-    )
-    head = dataset, split, system
-    answers = [(*head, t.name, round(e, 6)) for t, e in zip(final, errors, strict=True)]
+    times = round(learnt - begun, 3), round(time.perf_counter() - started, 3)
+    chosen = round(v, 6), k, json.dumps(parameters)
+    cost = (*times, fitted.nbytes, split, _versions())
+    answers = [(t.name, round(e, 6)) for t, e in zip(final, errors, strict=True)]
     sizes = [(len(t.y_train), len(t.y_test)) for t in final]
-    return [Row(*a, *chosen, *n, *cost) for a, n in zip(answers, sizes, strict=True)]
+    return [
+        Row(dataset, split, system, *a, *chosen, *n, *cost)
+        for a, n in zip(answers, sizes, strict=True)
+    ]
 
 
 def finished(path, *names):
@@ -254,7 +244,7 @@ def open_results(path, row_type):
     """
     path, names = Path(path), [f.name for f in fields(row_type)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8-sig") as file:  # fails here if nothing can be written
+    with path.open("a+", encoding="utf-8") as file:  # fails here if nothing can be written
         file.seek(0)
         found = next(csv.reader(file), names)
     if found != names:
@@ -268,7 +258,7 @@ def open_results(path, row_type):
 def append_rows(path, rows):
     """Add finished rows, dataclass instances of one kind, to a results file at once."""
     path, names = open_results(path, type(rows[0])), [f.name for f in fields(rows[0])]
-    new = not path.exists() or not path.stat().st_size
+    new = not path.stat().st_size
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         if new:
@@ -295,9 +285,10 @@ def repair(path, key, size):
     lines = text.splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     rows = list(csv.DictReader(whole))
-    keys = [tuple(row[name] for name in key) for row in rows]
-    place = [keys[:n].count(k) for n, k in enumerate(keys)]  # of a row among those of its job
-    kept = [n for n, k in enumerate(keys) if keys.count(k) >= size and place[n] < size]
+    of_job = {}
+    for n, row in enumerate(rows):
+        of_job.setdefault(tuple(row[name] for name in key), []).append(n)
+    kept = sorted(n for own in of_job.values() if len(own) >= size for n in own[:size])
     if len(whole) < len(lines) or len(kept) < len(rows):
         lines = [whole[0], *[whole[n + 1] for n in kept]] if whole else []
         part = path.with_name(path.name + ".part")
@@ -400,7 +391,6 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results
     ValueError
         If the data set or a system is not known, the system has no row for the data set,
         or the results file has other columns.
-
     """
     names = _checked(dataset, systems, n_repeats)
     n_tasks = len(DATASETS[dataset].load(random_state=0))
@@ -480,9 +470,7 @@ def report(dataset, out="results"):
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m lml.experiments")
     parser.add_argument("action", choices=["run", "verify", "report"])
-    parser.add_argument(
-        "datasets", nargs="*", default=[], choices=[*DATASETS, []], metavar="DATASET"
-    )
+    parser.add_argument("datasets", nargs="*", metavar="DATASET", help=", ".join(DATASETS))
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), metavar="SYSTEM")
     parser.add_argument("--repeats", type=int, default=5, help="number of splits")
     parser.add_argument("--jobs", type=int, help="pairs at a time")
@@ -522,6 +510,9 @@ _ACTIONS = {"run": _run, "verify": _verify, "report": lambda *work: report(work[
 def main(argv=None):
     """Command line: ``run``, ``verify`` and ``report`` some data sets, all by default."""
     options = _parser().parse_args(argv)
+    for name in options.datasets:
+        if name not in DATASETS:
+            _parser().error(f"data set {name!r} is not known: use some of {list(DATASETS)}")
     names = dict.fromkeys(options.datasets) or [name for name in DATASETS if name != "digits"]
     counts = []
     with _backend(options.scheduler):

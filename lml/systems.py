@@ -54,10 +54,12 @@ def _by_classifiers(predict, nbytes):
 
 
 def _distinct_bytes(metrics):
-    """Bytes of the arrays of several dense metrics, each array counted once."""
+    """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
     parts = [part for m in metrics for part in (m.factor, m.core)]
-    arrays = {part.__array_interface__["data"][0]: part for part in parts}
-    return 8 * len(metrics) + sum(part.nbytes for part in arrays.values())
+    arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
+    n_distinct = len({m.core.__array_interface__["data"][0] for m in metrics})
+    squares = 8 * n_distinct * metrics[0].n_features ** 2
+    return 8 * len(metrics) + min(sum(arrays.values()), squares)
 
 
 def _prepared(prototype, seed, parameters):

@@ -362,3 +362,9 @@ def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
             some = [r for r in rows if part in (None, r.get("old_tasks"))]
             curve = errors_by(some, COLUMNS[name], system)
             assert {len(errors) for errors in curve.values()} == {5}
+
+
+def test_a_system_without_a_part_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'lifelong-oasis' has no part in 'penalty': use some of"):
+        run_ablation("penalty", systems=["lifelong-oasis"], out=tmp_path)
+    assert not list(tmp_path.iterdir())

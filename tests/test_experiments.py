@@ -252,7 +252,7 @@ def test_pooled_systems_learn_from_the_union_and_ask_their_own_task():
         assert set(np.unique(answers[t.name])) <= set(t.y_train.tolist())
     learner = systems.LMNN(max_iter=200, tol=0.01, shrinkage=0.1)
     learner.fit(*(np.concatenate([getattr(t, p) for t in tasks]) for p in ("X_train", "y_train")))
-    assert fitted.nbytes == learner.metric_.nbytes + 8 * (len(tasks) - 1)
+    assert fitted.nbytes == 8 * len(tasks) + min(learner.metric_.nbytes - 8, 8 * 64 * 64)
     model = KNeighborsClassifier(1).fit(learner.transform(tasks[3].X_train), tasks[3].y_train)
     theirs = model.predict(learner.transform(tasks[3].X_test))
     assert np.mean(theirs == answers["7-8-9"][:, 0]) > 0.995
@@ -410,3 +410,18 @@ def test_one_split_has_a_report(tmp_path, capsys):
     command = ["digits", "--systems", "euclidean", "logistic", "--repeats", "1"]
     assert main(["run", *command, "--out", str(tmp_path)]) == 0
     assert "logistic" in capsys.readouterr().out
+
+
+def test_metrics_without_low_rank_count_as_square_matrices():
+    tasks = load_digits_tasks(random_state=0)
+    fitted = SYSTEMS["omtrsl"].fit(tasks, 0, _Fits(), aggressiveness=0.1, coupling=1.0)
+    assert fitted.nbytes == 8 * len(tasks) * (1 + 64 * 64)
+    low = SYSTEMS["nca"].fit(tasks, 0, _Fits(), n_components=2)
+    assert low.nbytes == 8 * len(tasks) * (1 + 2 * 64 + 2)
+
+
+def test_an_unknown_name_on_the_command_line_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "ups", "--out", str(tmp_path)])
+    assert "data set 'ups' is not known: use some of ['digits', 'usps'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
