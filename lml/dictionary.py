@@ -275,8 +275,16 @@ def polar_factors(dictionary):
             f"dictionary has {L.shape[0]} rows in {L.shape[1]} features: at most"
             f" {L.shape[1]} rows can be orthonormal"
         )
+    squares, left = linalg.eigh(L @ L.T)
+    if squares[0] > 0.01 * squares[-1]:  # rows after a step; otherwise squaring loses digits
+        roots = np.sqrt(squares)
+        return (left * roots) @ left.T, (left / roots) @ (left.T @ L)
     left, values, right = linalg.svd(L, full_matrices=False)
     return (left * values) @ left.T, left @ right
+
+
+def _symmetric(A):
+    return isinstance(A, np.ndarray) and np.array_equal(A, A.T)
 
 
 def keep_codes(code, change):
@@ -293,13 +301,15 @@ def keep_codes(code, change):
     -------
     ndarray of shape (d, d)
         The old task's metric becomes L'WL in the moved dictionary L: it moves along.
+        Symmetric to the last bit if the old code is.
 
     Notes
     -----
     Derived in chapter 13 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
     leaves W_s alone.
     """
-    return change.T @ code @ change
+    moved = change.T @ code @ change
+    return (moved + moved.T) / 2 if _symmetric(code) else moved
 
 
 @dataclass(frozen=True)
@@ -459,4 +469,4 @@ def keep_metrics(code, old_dictionary, new_dictionary):
             f"new_dictionary has rows that are {off:.1e} from orthonormal: use polar_factors"
         )
     across = new_dictionary @ old_dictionary.T
-    return across @ code @ across.T
+    return keep_codes(code, across.T)

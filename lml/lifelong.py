@@ -19,9 +19,9 @@ from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
     _line_search,
+    _symmetric,
     dictionary_step,
     keep_codes,
-    keep_metrics,
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
@@ -322,8 +322,9 @@ class LifelongMetricLearner(BaseEstimator):
         return code, float(penalty.certificate(code, code - B))
 
     def _n_steps(self, L, kind):
-        """Steps that a dictionary may take; none when it spans the space already."""
-        if len(L) == L.shape[1] or self.dictionary_rate == 0:
+        """Steps that a dictionary may take; none where every metric has an exact code."""
+        exact = len(L) == L.shape[1] and self.code_penalty == 0
+        if exact or self.dictionary_rate == 0:
             return 0
         automatic = 5 if self._lowers(kind) == "hinge" else 20
         return automatic if self.dictionary_steps is None else self.dictionary_steps
@@ -352,7 +353,7 @@ class LifelongMetricLearner(BaseEstimator):
     def _follow(self, old, start, L, change):
         """Old codes in the moved dictionary, by the policy of `old_tasks`."""
         if self.old_tasks == "metrics":
-            return {u: keep_metrics(C, start, L) for u, C in old.items()}
+            change = start @ L.T  # what keep_metrics does, with one product for all tasks
         return {u: keep_codes(C, change) for u, C in old.items()}
 
     def _step(self, L, code, codes, start, old, target, X, triplets, kind, longest):
@@ -552,6 +553,13 @@ def _with_identity_outside(L, codes):
     return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
 
+def _products(A, W, M, P):
+    """A W, W A, P C and W P of a task, and whether its code and its metric are symmetric."""
+    symmetric = _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
+    AW = A @ W
+    return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
+
+
 def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
     """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
 
@@ -559,25 +567,30 @@ def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
     """
     A, value = L @ L.T, dictionary_penalty * np.sum(L * L)
     factors = {id(M.factor): M.factor for M in metrics.values()}
-    images = {key: _times(L, F) for key, F in factors.items()}
-    right = {u: metrics[u]._by_core(images[id(metrics[u].factor)]) for u in codes}  # L F' C
-    weights = {u: 1 / (sizes[u] * len(codes)) for u in codes}
+    images = {key: _times(L, F) for key, F in factors.items()}  # P = L F'
+    weights, products = {u: 1 / (sizes[u] * len(codes)) for u in codes}, {}
     for u, W in codes.items():
-        B = metrics[u].alpha * A + right[u] @ images[id(metrics[u].factor)].T
-        value += 0.5 * weights[u] * (np.sum((A @ W @ A - 2 * B) * W) + sizes[u])
-    parts = (A, factors, images, right, weights)
-    return value, lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
+        M = metrics[u]
+        products[u] = AW, WA, PC, WP, _ = _products(A, W, M, images[id(M.factor)])
+        inner = np.vdot(AW, WA) - 2 * (np.vdot(PC, WP) + M.alpha * np.vdot(A, W))
+        value += 0.5 * weights[u] * (inner + sizes[u])
+    parts = (factors, images, products, weights)
+    return float(value), lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
 
 
-def _residual_slope(L, codes, metrics, dictionary_penalty, A, factors, images, right, weights):
+def _residual_slope(L, codes, metrics, dictionary_penalty, factors, images, products, weights):
     """Gradient of the residual from the products that its value has made."""
     own = 2 * dictionary_penalty * np.eye(len(L))
     pulls = {key: np.zeros_like(P) for key, P in images.items()}
     for u, W in codes.items():
-        M, key = metrics[u], id(metrics[u].factor)
-        left = right[u] if M.core.ndim == 1 else images[key] @ M.core.T
-        own += weights[u] * (W @ A @ W.T + W.T @ A @ W - M.alpha * (W + W.T))
-        pulls[key] += weights[u] * (W @ left + W.T @ right[u])
+        M, (AW, WA, PC, WP, symmetric) = metrics[u], products[u]
+        if symmetric:
+            turn, pull = 2 * (W @ AW), 2 * (W @ PC)
+        else:
+            WPC = WP * M.core if M.core.ndim == 1 else WP @ M.core.T
+            turn, pull = WA @ W.T + W.T @ AW, WPC + W.T @ PC
+        own += weights[u] * (turn - M.alpha * (W + W.T))
+        pulls[id(M.factor)] += weights[u] * pull
     return own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 

@@ -167,10 +167,10 @@ def _each(name, values):
 
 
 def _dictionary(n_features):
-    """All pairs of a size, the largest first, and a code penalty, the smallest first."""
-    sizes = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
-    pairs = [(d, penalty) for d in sizes for penalty in sorted(PAPER_GRID)]
-    return [[{"n_components": d, "code_penalty": penalty} for d, penalty in pairs]]
+    """The size, the code penalty, and the size again at that penalty."""
+    largest_first = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
+    sizes = _each("n_components", largest_first)
+    return [sizes, _each("code_penalty", sorted(PAPER_GRID)), sizes]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ _BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
 _SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)
 _FRACTIONS = (0.1, 0.3, 1.0, 0.03, 0.01)
 _STARTS = ("random", "tasks")
-_JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4, 1e-5)
+_JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)
 
 
 def _mtlmnn(n_features):

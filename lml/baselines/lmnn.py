@@ -135,18 +135,23 @@ def impostors(Z, y, targets, margin=1.0, slack=0.0):
     return np.concatenate(found)
 
 
+def _starts(pairs, n_samples):
+    """Where the pairs of each row begin in a list that is sorted by the first row."""
+    return np.searchsorted(pairs[:, 0], np.arange(n_samples + 1))
+
+
 def _laplacian(pairs, weights, n_samples):
-    """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs, a CSR array."""
-    i, k = pairs.T
-    place = np.concatenate([i, k, i, k]), np.concatenate([i, k, k, i])
-    values = np.concatenate([weights, weights, -weights, -weights])
-    return sparse.csr_array((values, place), shape=(n_samples, n_samples))
+    """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs sorted by i, a CSR array."""
+    parts = (weights, pairs[:, 1], _starts(pairs, n_samples))
+    S = sparse.csr_array(parts, shape=(n_samples, n_samples))
+    S = S + S.T
+    return sparse.diags_array(S.sum(axis=1), format="csr") - S
 
 
 def _triplets_of(targets, pairs):
     """All triplets as two index arrays, into the impostor pairs and into the target pairs."""
-    first, last = (np.searchsorted(targets[:, 0], pairs[:, 0], s) for s in ("left", "right"))
-    counts = last - first
+    starts = _starts(targets, 1 + pairs[:, 0].max(initial=0))
+    first, counts = starts[pairs[:, 0]], np.diff(starts)[pairs[:, 0]]
     pair = np.repeat(np.arange(len(pairs)), counts)
     return pair, np.arange(len(pair)) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
@@ -238,7 +243,7 @@ def lmnn_loss_gradient(Z, targets, pairs, push_weight=0.5, smoothing=0.0):
     values, slopes = _rounded_hinge(excess, smoothing)
     pull = (1 - mu) + mu * np.bincount(target, slopes, len(targets))
     push = mu * np.bincount(pair, slopes, len(pairs))
-    K = _laplacian(np.concatenate([targets, pairs]), np.concatenate([pull, -push]), len(Z))
+    K = _laplacian(targets, pull, len(Z)) - _laplacian(pairs, push, len(Z))
     pulled, pushed = (1 - mu) * near.sum(), mu * np.maximum(excess, 0.0).sum()
     return LossGradient(
         float(pulled + mu * values.sum()), K, float(pulled + pushed), float(push.sum())
