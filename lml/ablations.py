@@ -486,9 +486,11 @@ def run_ablation(name, datasets=None, systems=None, n_repeats=5, n_jobs=None, ou
     Raises
     ------
     FileNotFoundError, ValueError
-        If a parameter is not in the runner's files, or a results file was made with other
+        If the ablation is not known, a parameter is not in the runner's files, or a results file was made with other
         parameters. Nothing has been run then.
     """
+    if name not in ABLATIONS:
+        raise ValueError(f"ablation {name!r} is not known: use one of {list(ABLATIONS)}")
     ablation, work = ABLATIONS[name], {}
     names = datasets or ablation.datasets
     given = {dataset: _units(name, dataset, systems, n_repeats, base) for dataset in names}

@@ -77,6 +77,13 @@ DATASETS = {
 }
 
 
+def _protocol(dataset):
+    """The protocol of a data set, or an error that lists the known ones."""
+    if dataset not in DATASETS:
+        raise ValueError(f"data set {dataset!r} is not known: use one of {list(DATASETS)}")
+    return DATASETS[dataset]
+
+
 def _applicable(dataset):
     """Names of the systems that have a row for a data set."""
     kind = DATASETS[dataset].shared_labels, DATASETS[dataset].binary
@@ -159,10 +166,17 @@ def tune(system, tasks, protocol, seed, base=None):
         0 for a system without neighbours.
     validation_error : float
 
+    Raises
+    ------
+    ValueError
+        If the system is not known.
+
     Notes
     -----
     Derived in chapter 25 (experiments), eq. (experiments-validation).
     """
+    if system not in SYSTEMS:
+        raise ValueError(f"system {system!r} is not known: use one of {list(SYSTEMS)}")
     row, folds = SYSTEMS[system], _folds(tasks, protocol.n_folds, seed)
     if row.base is not None and base is None:
         base = tune(row.base, tasks, protocol, seed)[0]
@@ -210,7 +224,7 @@ def _versions():
 
 def run_one(dataset, split, system, base=None):
     """Tune one system on one split, refit it, and measure it on the test rows of each task."""
-    started, protocol = time.perf_counter(), DATASETS[dataset]
+    started, protocol = time.perf_counter(), _protocol(dataset)
     tasks = protocol.load(random_state=split)
     parameters, k, v = tune(system, tasks, protocol, split, base)
     final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
@@ -350,8 +364,7 @@ def _timed(kind, call):
 
 def _checked(dataset, systems, n_repeats):
     """The names of the systems, each once, or an error that says what is wrong."""
-    if dataset not in DATASETS:
-        raise ValueError(f"data set {dataset!r} is not known: use one of {list(DATASETS)}")
+    _protocol(dataset)
     if n_repeats < 1:
         raise ValueError(f"n_repeats is {n_repeats!r}: give the number of splits, at least 1")
     if isinstance(systems, str):

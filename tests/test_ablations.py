@@ -368,3 +368,8 @@ def test_a_system_without_a_part_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'lifelong-oasis' has no part in 'penalty': use some of"):
         run_ablation("penalty", systems=["lifelong-oasis"], out=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_ablation_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="ablation 'depth' is not known: use one of"):
+        run_ablation("depth", out=tmp_path, base=tmp_path)

@@ -402,3 +402,10 @@ def test_tasks_or_data_sets_that_differ_are_refused():
     assert compare_systems(short, "a", "b", "y").mean == 0
     with pytest.raises(ValueError, match="one results file"):
         compare_systems([*rows, row("a", 0, "x", 5, "e")], "a", "b")
+
+
+def test_a_file_that_a_spreadsheet_has_saved_reads_the_same(tmp_path):
+    plain, saved = tmp_path / "plain.csv", tmp_path / "saved.csv"
+    plain.write_text("dataset,split\nusps,0\n", encoding="utf-8")
+    saved.write_bytes(b"\xef\xbb\xbfdataset,split\r\nusps,0\r\n")
+    assert read_rows(saved) == read_rows(plain) == [{"dataset": "usps", "split": "0"}]

@@ -394,6 +394,8 @@ def test_what_cannot_be_run_is_said_before_anything_is_computed(tmp_path, monkey
             run_experiment(*arguments, out=tmp_path)
     with pytest.raises(TypeError, match="give a list of names"):
         run_experiment("digits", "oasis", out=tmp_path)
+    with pytest.raises(ValueError, match="system 'foo' is not known: use one of"):
+        tune("foo", load_digits_tasks(random_state=0), Protocol(load_digits_tasks), 0)
     with pytest.raises(OSError, match="file"):
         run_experiment("digits", out=tmp_path / "file")
     with pytest.raises(FileNotFoundError, match="to compare with"):
@@ -425,3 +427,8 @@ def test_an_unknown_name_on_the_command_line_is_named(tmp_path, capsys):
         main(["run", "ups", "--out", str(tmp_path)])
     assert "data set 'ups' is not known: use some of ['digits', 'usps'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_single_run_says_which_data_set_is_not_known():
+    with pytest.raises(ValueError, match="data set 'foo' is not known: use one of"):
+        run_one("foo", 0, "euclidean")
