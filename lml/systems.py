@@ -167,10 +167,10 @@ def _each(name, values):
 
 
 def _dictionary(n_features):
-    """The size, the code penalty, and the size again at that penalty."""
+    """The size without penalty, the code penalty, and the size again at that penalty."""
     largest_first = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
     sizes = _each("n_components", largest_first)
-    return [sizes, _each("code_penalty", sorted(PAPER_GRID)), sizes]
+    return [sizes, _each("code_penalty", (0.0, *sorted(PAPER_GRID))), sizes]
 
 
 @dataclass(frozen=True)
