@@ -10,11 +10,24 @@ import numbers
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.base import TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 __all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
+
+
+def _check_finite(A, name):
+    """An error that says where a dense or sparse array is not finite."""
+    if np.isfinite(A.data if sparse.issparse(A) else A).all():
+        return
+    entries = sparse.coo_array(A)
+    first = np.flatnonzero(~np.isfinite(entries.data))[0]
+    place = [int(axis[first]) for axis in entries.coords]
+    raise ValueError(
+        f"{name}{place} is {entries.data[first]}: {name} must not hold NaN or infinity,"
+        " remove or impute it"
+    )
 
 
 def _as_matrix(A, name):
@@ -26,8 +39,7 @@ def _as_matrix(A, name):
         if A.flags.writeable:
             A = A.view()
             A.flags.writeable = False
-    if not np.isfinite(A.data if sparse.issparse(A) else A).all():
-        raise ValueError(f"{name} {A.shape} has NaN or infinite values: remove or impute them")
+    _check_finite(A, name)
     return A
 
 
@@ -665,7 +677,7 @@ def pairwise_scores(metric, X, Z, metric_type):
 
 def _learns_distance(estimator):
     """Whether `pair_distance` is offered."""
-    if estimator.metric_type != "distance":
+    if getattr(estimator, "metric_type", "distance") != "distance":
         raise AttributeError(
             f"{type(estimator).__name__} learns a {estimator.metric_type}, which has no "
             "distance of pairs: use pair_score, or get_metric for its PSD read-out"
@@ -687,11 +699,12 @@ def _learnt_metric(estimator, parameter):
     return metric, kind
 
 
-class MetricLearnerMixin(TransformerMixin):
+class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
 
     `metric_` is a `FactoredMetric`; `metric_type` is "similarity" (ranked by x'Mz) or
-    "distance" (ranked by (x-z)'M(x-z)).
+    "distance" (ranked by (x-z)'M(x-z)). The columns of `transform` have names, so
+    `set_output` of scikit-learn's transformers works.
     """
 
     def transform(self, X):
@@ -713,8 +726,29 @@ class MetricLearnerMixin(TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
         check_is_fitted(self, "metric_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
+        X = validate_data(self, X, dtype=np.float64, reset=False, **kwargs)
         return self.metric_.psd().embed(X)
+
+    @property
+    def components_(self):
+        """The map L of `transform`, (k, n_features): L'L is the PSD read-out of the metric.
+
+        It is dense. With an identity part it has n_features rows, and more than 4096 features
+        are refused; `transform` needs no such array.
+
+        Notes
+        -----
+        Derived in chapter 3 (metrics), eq. (metrics-root).
+        """
+        check_is_fitted(self, "metric_")
+        return self.metric_.psd().components()
+
+    @property
+    def _n_features_out(self):
+        check_is_fitted(self, "metric_")
+        metric = self.metric_.psd()
+        return metric.n_features if metric.alpha > 0 else len(metric.components())
 
     def pair_score(self, pairs):
         """Scores of pairs of rows under the learnt metric; larger is closer.
@@ -722,7 +756,8 @@ class MetricLearnerMixin(TransformerMixin):
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of rows, or a tuple of two sparse matrices (n_pairs, n_features).
+            Pairs of rows, or a tuple of two sparse matrices or data frames
+            (n_pairs, n_features).
 
         Returns
         -------
@@ -734,7 +769,7 @@ class MetricLearnerMixin(TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
-        left, right = _split_pairs(pairs)
+        left, right = _split_pairs(pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
             return self.metric_.paired(left, right)
         return -self.metric_.quadratic(left - right)
@@ -762,13 +797,30 @@ class MetricLearnerMixin(TransformerMixin):
         return self.metric_.psd().to_dense()
 
 
-def _split_pairs(pairs):
-    """Left and right rows of pairs (n, 2, D), or of a tuple of two sparse matrices."""
-    if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(sparse.issparse, pairs)):
-        return pairs
-    pairs = np.asarray(pairs, dtype=np.float64)
-    if pairs.ndim != 3 or pairs.shape[1] != 2:
+def _split_pairs(pairs, n_features=None):
+    """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
+    if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):
+        left, right = (_as_matrix(rows, f"pairs[{side}]") for side, rows in enumerate(pairs))
+    else:
+        pairs = _as_matrix(pairs, "pairs")
+        if pairs.ndim != 3 or pairs.shape[1] != 2:
+            raise ValueError(
+                f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, n_features),"
+                " or a tuple of two sparse matrices or data frames (n_pairs, n_features)"
+            )
+        left, right = pairs[:, 0], pairs[:, 1]
+    if left.shape != right.shape:
         raise ValueError(
-            f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, n_features)"
+            f"pairs holds tables of shapes {left.shape} and {right.shape}: pass equal ones"
         )
-    return pairs[:, 0], pairs[:, 1]
+    if n_features not in (None, left.shape[1]):
+        raise ValueError(
+            f"pairs has rows of {left.shape[1]} features, but the metric is for {n_features}:"
+            f" pass rows with {n_features} columns"
+        )
+    return left, right
+
+
+def _is_table(rows):
+    """Whether rows are a sparse matrix or a data frame."""
+    return sparse.issparse(rows) or hasattr(rows, "columns")

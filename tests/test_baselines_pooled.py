@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin, split_tasks
+from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner, split_tasks
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -25,7 +25,7 @@ def table(n=48, D=5, classes=3, seed=0):
     return X, y, [["x", 7, ("a", 1)][t] for t in tasks]
 
 
-class Given(TaskMetricsMixin):
+class Given(JointMetricsMixin):
     def __init__(self, metrics, metric_type):
         self.metrics_, self.metric_type = metrics, metric_type
 

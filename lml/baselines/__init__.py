@@ -13,7 +13,7 @@ from lml.baselines.offdiagonal import (
     TripletMap,
 )
 from lml.baselines.omtrsl import MultiTaskOASIS
-from lml.baselines.pooled import PooledMetricLearner, TaskMetricsMixin
+from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner
 
 __all__ = [
     "ELLA",
@@ -22,6 +22,7 @@ __all__ = [
     "DictionarySums",
     "ELLATask",
     "HingeCode",
+    "JointMetricsMixin",
     "LossGradient",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
@@ -30,6 +31,5 @@ __all__ = [
     "PooledMetricLearner",
     "QuadraticModel",
     "SmoothedHinge",
-    "TaskMetricsMixin",
     "TripletMap",
 ]

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.baselines.pooled import TaskMetricsMixin, split_tasks
+from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
 from lml.scml import (
@@ -49,7 +49,7 @@ def joint_objective(weights, projections, triplets, beta=0.0):
 
     Notes
     -----
-    Derived in chapter 16 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+    Derived in chapter 17 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -83,7 +83,7 @@ def group_shrink(V, strength):
 
     Notes
     -----
-    Derived in chapter 16 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    Derived in chapter 17 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
     then columns are shrunk.
 
     Examples
@@ -180,7 +180,7 @@ def joint_dual_averaging(
 
     Notes
     -----
-    Derived in chapter 16 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    Derived in chapter 17 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
     (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
@@ -204,7 +204,7 @@ def joint_dual_averaging(
     return best, np.array(history)
 
 
-class MultiTaskSCML(TaskMetricsMixin, BaseEstimator):
+class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     """Distance metrics of several tasks, composed of common directions with own weights.
 
     Parameters
@@ -242,7 +242,7 @@ class MultiTaskSCML(TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 16 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    Derived in chapter 17 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
     (mtscml-step) and (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples

@@ -14,7 +14,7 @@ from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 
-from lml.baselines.pooled import TaskMetricsMixin, split_tasks
+from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.triplets import sample_triplets
@@ -39,7 +39,7 @@ def relation_inverse(n_tasks, coupling):
 
     Notes
     -----
-    Derived in chapter 20 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
+    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
     the paper.
 
     Examples
@@ -76,7 +76,7 @@ def multitask_step(W, task, anchor, positive, negative, aggressiveness, relation
 
     Notes
     -----
-    Derived in chapter 20 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
+    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
     the paper.
 
     Examples
@@ -149,7 +149,7 @@ def _coefficients(triplets, steps, n_rows):
     return sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(n_rows, n_rows))
 
 
-class MultiTaskOASIS(TaskMetricsMixin, BaseEstimator):
+class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
     """Similarities of several tasks, learnt online and jointly from triplets.
 
     Parameters
@@ -184,7 +184,7 @@ class MultiTaskOASIS(TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 20 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
+    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
     (omtrsl-lazy). Paper: section V-A describes the single-task learner (stOASIS); this joint one is
     not in it.
 

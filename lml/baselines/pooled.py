@@ -2,8 +2,8 @@
 """One metric for all tasks, and what joint learners of several tasks share.
 
 `PooledMetricLearner` fits a single-task estimator to the union of the tasks' rows.
-`split_tasks` takes a table of several tasks apart; `TaskMetricsMixin` gives an estimator with
-a metric for each task the methods that read them.
+`split_tasks` takes a table of several tasks apart; `JointMetricsMixin` gives an estimator with
+a table of metrics the methods that read them.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 
-from lml.metrics import _split_pairs
+from lml.single_task import TaskMetricsMixin
 from lml.triplets import _check_rows, _class_numbers
 
-__all__ = ["PooledMetricLearner", "TaskMetricsMixin", "split_tasks"]
+__all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
 
 
 def _task_names(tasks):
@@ -76,7 +76,7 @@ def split_tasks(X, y, tasks):
 
     Notes
     -----
-    Derived in chapter 15 (baselines/pooled), eq. (pooled-union).
+    Derived in chapter 16 (baselines/pooled), eq. (pooled-union).
 
     Examples
     --------
@@ -91,16 +91,17 @@ def split_tasks(X, y, tasks):
     return [(name, X[own], y[own]) for name, own in zip(distinct, rows, strict=True)]
 
 
-class TaskMetricsMixin:
-    """Reading methods of estimators that have a metric for each task.
+class JointMetricsMixin(TaskMetricsMixin):
+    """A learner of several tasks that keeps a table of their metrics.
 
     The estimator sets `metrics_`, a dict from the name of a task to its `FactoredMetric`, and
-    has `metric_type`, "similarity" or "distance".
+    has `metric_type`, "similarity" or "distance". It is read by the methods of
+    `lml.single_task.TaskMetricsMixin`.
 
     Examples
     --------
     >>> from lml.metrics import FactoredMetric
-    >>> class Scales(TaskMetricsMixin):
+    >>> class Scales(JointMetricsMixin):
     ...     metric_type = "distance"
     ...     metrics_ = {"wide": FactoredMetric.identity(1, 4.0)}
     >>> Scales().pair_score([[[0.0], [3.0]]], task="wide").tolist()
@@ -113,53 +114,22 @@ class TaskMetricsMixin:
         return self.metric_type
 
     def task_metric(self, task):
-        """The metric of a task, a FactoredMetric."""
+        """The metric of a task, a FactoredMetric; an error lists the known tasks."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
-        if task not in self.metrics_:
+        try:
+            known = task in self.metrics_
+        except TypeError:
+            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+        if not known:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(self.metrics_)}")
         return self.metrics_[task]
 
     def __sklearn_is_fitted__(self):
         return bool(getattr(self, "metrics_", None))
 
-    def metric_matrix(self, task):
-        """The metric of a task as a dense array (n_features, n_features)."""
-        return self.task_metric(task).to_dense()
 
-    def get_metric(self, task):
-        """The PSD distance of two vectors as a callable for scikit-learn's neighbours."""
-        return self.task_metric(task).psd().distance_function()
-
-    def transform(self, X, *, task):
-        """Rows embedded so that Euclidean geometry is that of the task's PSD read-out.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, n_features)
-        task : hashable
-            A known task.
-
-        Returns
-        -------
-        ndarray of shape (n, k)
-        """
-        return self.task_metric(task).psd().embed(X)
-
-    def pair_score(self, pairs, *, task):
-        """Scores of pairs (n_pairs, 2, n_features); larger is closer.
-
-        x' M_t z for a similarity; minus the squared distance under the positive semi-definite
-        read-out for a distance.
-        """
-        metric = self.task_metric(task)
-        left, right = _split_pairs(pairs)
-        if self.metric_type_ == "similarity":
-            return metric.paired(left, right)
-        return -metric.psd().quadratic(left - right)
-
-
-class PooledMetricLearner(TaskMetricsMixin, BaseEstimator):
+class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     """One metric for all tasks: a single-task learner on the union of their rows.
 
     Parameters
@@ -185,7 +155,7 @@ class PooledMetricLearner(TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 15 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
+    Derived in chapter 16 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
     Paper: section V-A (uSCML and uLMNN).
 
     Examples

@@ -1,0 +1,168 @@
+"""What learners of several tasks are read with, against loops and other libraries."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from lml.metrics import FactoredMetric
+from lml.single_task import TaskMetricsMixin
+
+RNG = np.random.default_rng(0)
+X, Z = RNG.normal(size=(9, 4)), RNG.normal(size=(9, 4))
+M = RNG.normal(size=(4, 4))
+
+
+class Told(TaskMetricsMixin, BaseEstimator):
+    """A learner that is told its metrics."""
+
+    def __init__(self, metrics=(), kind="distance"):
+        self.metrics, self.kind = metrics, kind
+
+    def fit(self, X):
+        self.metric_type_ = self.kind
+        self._note_columns(X)
+        return self
+
+    def task_metric(self, task):
+        if not hasattr(self, "metric_type_"):
+            raise NotFittedError("no task has been learned")
+        return dict(self.metrics)[task]
+
+
+def told(kind, alpha=0.0):
+    metric = FactoredMetric.from_dense(M) + FactoredMetric.identity(4, alpha)
+    return Told([(("a", 1), metric)], kind).fit(X)
+
+
+def nearest_psd(A):
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    return (vectors * np.maximum(values, 0)) @ vectors.T
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_scores_are_those_of_the_formulas(alpha):
+    task, A = ("a", 1), M + alpha * np.eye(4)
+    N, pairs = nearest_psd(A), np.stack([X, Z], axis=1)
+    assert np.linalg.eigvalsh((A + A.T) / 2)[0] < -0.1
+    similar, distant = told("similarity", alpha), told("distance", alpha)
+    expected = [sum(x[i] * A[i, j] * z[j] for i in range(4) for j in range(4)) for x, z in pairs]
+    np.testing.assert_allclose(similar.pair_score(pairs, task=task), expected)
+    squares = [(x - z) @ N @ (x - z) for x, z in pairs]
+    np.testing.assert_allclose(distant.pair_score(pairs, task=task), np.negative(squares))
+    np.testing.assert_allclose(distant.pair_distance(pairs, task=task), squares)
+    for learner in (similar, distant):
+        np.testing.assert_allclose(learner.metric_matrix(task), A)
+        np.testing.assert_allclose(learner.get_mahalanobis_matrix(task), N, atol=1e-12)
+        images = [learner.transform(rows, task=task) for rows in (X, Z)]
+        np.testing.assert_allclose(images[0] @ images[1].T, X @ N @ Z.T, atol=1e-12)
+        oracle = cdist(X, Z, lambda x, z: np.sqrt(max((x - z) @ N @ (x - z), 0)))
+        np.testing.assert_allclose(cdist(*images), oracle, atol=1e-7)
+        distance = pickle.loads(pickle.dumps(learner.get_metric(task)))
+        np.testing.assert_allclose(distance(X[0], Z[0]), oracle[0, 0], atol=1e-7)
+        np.testing.assert_allclose(distance(X[0], Z[0], squared=True), oracle[0, 0] ** 2)
+
+
+def test_a_similarity_has_no_distance_of_pairs():
+    assert not hasattr(told("similarity"), "pair_distance")
+    assert hasattr(told("distance"), "pair_distance")
+
+
+@pytest.mark.parametrize("method", ["transform", "pair_score", "pair_distance"])
+def test_before_any_task_every_method_is_not_fitted(method):
+    with pytest.raises(NotFittedError, match="no task has been learned"):
+        getattr(Told(), method)(X, task="a")
+
+
+@pytest.mark.parametrize("method", ["metric_matrix", "get_mahalanobis_matrix", "get_metric"])
+def test_before_any_task_every_matrix_is_not_fitted(method):
+    with pytest.raises(NotFittedError, match="no task has been learned"):
+        getattr(Told(), method)("a")
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.asfortranarray,
+        lambda A: A[::-1][::-1],
+        np.ndarray.tolist,
+        sparse.csr_matrix,
+        sparse.coo_array,
+        lambda A: pd.DataFrame(A, columns=list("abcd")),
+        lambda A: pl.DataFrame(A, schema=list("abcd")),
+    ],
+)
+def test_rows_of_every_form_give_the_same_numbers_and_stay_as_they_are(kind, form):
+    learner, task = told(kind), ("a", 1)
+    expected = learner.transform(X, task=task)
+    given = X.copy()
+    given.setflags(write=False)
+    np.testing.assert_allclose(learner.transform(form(given), task=task), expected)
+    scores = learner.pair_score(np.stack([X, Z], axis=1), task=task)
+    if hasattr(form(X), "columns") or sparse.issparse(form(X)):
+        found = learner.pair_score((form(X), form(Z)), task=task)
+        np.testing.assert_allclose(found, scores)
+    np.testing.assert_allclose(learner.transform(X.astype(np.float32), task=task), expected, 1e-5)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_columns_must_be_those_that_were_learned(make):
+    learner = told("distance").fit(make(dict(zip("abcd", X.T, strict=True))))
+    assert learner.feature_names_in_.tolist() == list("abcd")
+    same = make(dict(zip("abcd", Z.T, strict=True)))
+    expected = told("distance").transform(Z, task=("a", 1))
+    np.testing.assert_allclose(learner.transform(same, task=("a", 1)), expected)
+    for names in ("abdc", "abce"):
+        with pytest.raises(ValueError, match="feature names should match"):
+            learner.transform(make(dict(zip(names, Z.T, strict=True))), task=("a", 1))
+    assert not hasattr(learner.fit(Z), "feature_names_in_")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array, pd.DataFrame])
+def test_a_value_that_is_not_finite_is_located(bad, form):
+    learner, rows = told("distance"), X.copy()
+    rows[5, 2] = bad
+    with pytest.raises(ValueError, match=rf"X\[5, 2\] is {bad}"):
+        learner.transform(form(rows), task=("a", 1))
+    with pytest.raises(ValueError, match=rf"pairs\[5, 1, 2\] is {bad}"):
+        learner.pair_score(np.stack([X, rows], axis=1), task=("a", 1))
+    if form is not np.array:
+        with pytest.raises(ValueError, match=rf"pairs\[1\]\[5, 2\] is {bad}"):
+            learner.pair_score((form(X), form(rows)), task=("a", 1))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (X, r"pairs has shape \(9, 4\): pass an array of shape \(n_pairs, 2, n_features\)"),
+        (np.stack([X, Z, X], axis=1), r"pairs has shape \(9, 3, 4\)"),
+        (np.stack([X, Z], axis=1)[:, :, :3], "rows of 3 features, but the metric is for 4"),
+        ((pd.DataFrame(X), pd.DataFrame(Z[1:])), r"shapes \(9, 4\) and \(8, 4\)"),
+    ],
+)
+def test_pairs_of_another_shape_are_refused(pairs, said):
+    with pytest.raises(ValueError, match=said):
+        told("distance").pair_score(pairs, task=("a", 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (X[:, :3], r"3 features.* 4"),
+        (X[0], "Expected 2D array"),
+        (X[:0], "0 sample"),
+        (X + 0j, "Complex data"),
+        ([["a", "b", "c", "d"]], "could not convert string"),
+    ],
+)
+def test_rows_of_another_shape_or_kind_are_refused(rows, said):
+    with pytest.raises(ValueError, match=said):
+        told("distance").transform(rows, task=("a", 1))
