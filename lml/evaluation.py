@@ -79,7 +79,7 @@ def average_accuracy(R):
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
     Lopez-Paz and Ranzato (2017).
 
     Examples
@@ -113,7 +113,7 @@ def backward_transfer(R):
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 24 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -149,7 +149,7 @@ def forgetting(R):
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Derived in chapter 24 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
     Chaudhry et al. (2018).
 
     Examples
@@ -188,7 +188,7 @@ def forward_transfer(R, baseline=None):
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 24 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -265,7 +265,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
+    Derived in chapter 24 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
     The metric is read at prediction time, so predictions change when the learner moves. A
     distance is projected onto the positive semi-definite matrices before it is used.
     """
@@ -387,7 +387,7 @@ class StreamResult:
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
     task_names: tuple
@@ -473,7 +473,7 @@ def evaluate_stream(
 
     Notes
     -----
-    Derived in chapter 23 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """

@@ -60,7 +60,7 @@ class TaskRecord:
 
     Notes
     -----
-    Derived in chapter 15 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
+    Derived in chapter 16 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
     """
 
     number: int
@@ -133,7 +133,7 @@ class LifelongMetricLearner(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 15 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
+    Derived in chapter 16 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
     Paper: section IV, Algorithm 2. No rows are kept; k-NN keeps its own, see
     `lml.evaluation.LifelongKNeighborsClassifier`. What is outside the row space of the
     dictionary is lost; with n_components = n_features and code_penalty = 0 each metric is the base
@@ -614,7 +614,7 @@ def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0
 
     Notes
     -----
-    Derived in chapter 15 (lifelong), eq. (lifelong-residual).
+    Derived in chapter 16 (lifelong), eq. (lifelong-residual).
     With A = L L' and B = L M L' the squared distance is <A W A - 2 B, W> + ||M||^2,
     and the gradient is (W A W' + W' A W) L - W L M' - W' L M, over ||M||^2.
     Paper: section IV, eq. 10, as a function of L_0.

@@ -58,7 +58,7 @@ class QuadraticModel:
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
+    Derived in chapter 23 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
     Problem c has the loss (theta_c - v)' D_c (theta_c - v) above its minimum; D_c is never formed
     unless asked.
     """
@@ -121,7 +121,7 @@ def quadratic_model(X, targets, C=1.0):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
+    Derived in chapter 23 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
 
     Examples
     --------
@@ -159,7 +159,7 @@ def code_certificate(code, gram, target, penalty):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eq. (ella-kkt).
+    Derived in chapter 23 (baselines/ella), eq. (ella-kkt).
     """
     slope = 2 * (gram @ code - target)
     free = np.maximum(np.abs(slope) - penalty, 0)
@@ -184,7 +184,7 @@ def sparse_code(gram, target, penalty):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
+    Derived in chapter 23 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
 
     Examples
     --------
@@ -265,7 +265,7 @@ class DictionarySums:
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
+    Derived in chapter 23 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
     vectorised by columns.
     """
 
@@ -314,7 +314,7 @@ def solve_dictionary(models, codes, penalty, start, tol=1e-10):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    Derived in chapter 23 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
     is formed.
     """
     T, used = sum(map(len, codes)), np.any(np.vstack(codes), axis=0)
@@ -390,7 +390,7 @@ class ELLA(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
+    Derived in chapter 23 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
     are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 

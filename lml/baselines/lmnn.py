@@ -46,7 +46,7 @@ def target_neighbors(X, y, n_neighbors=3):
 
     Notes
     -----
-    Derived in chapter 19 (baselines/lmnn), eq. (lmnn-targets).
+    Derived in chapter 20 (baselines/lmnn), eq. (lmnn-targets).
     Paper: section V-A (stLMNN).
 
     Examples
@@ -117,7 +117,7 @@ def impostors(Z, y, targets, margin=1.0, slack=0.0):
 
     Notes
     -----
-    Derived in chapter 19 (baselines/lmnn), eqs. (lmnn-radius) and (lmnn-slack).
+    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-radius) and (lmnn-slack).
 
     Examples
     --------
@@ -225,7 +225,7 @@ def lmnn_loss_gradient(Z, targets, pairs, push_weight=0.5, smoothing=0.0):
 
     Notes
     -----
-    Derived in chapter 19 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-laplacian), (lmnn-weights)
+    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-laplacian), (lmnn-weights)
     and (lmnn-hinge).
 
     Examples
@@ -405,7 +405,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 19 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
+    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
     (lmnn-bound). Paper: section V-A (stLMNN). A row alone in its class has no target; it may be an
     impostor. Outside the span of the centred rows the metric is zero, with shrinkage `scale_` times
     the identity: nearest neighbours among the training rows are the same either way.

@@ -184,7 +184,7 @@ def _spectral_length(move, change, last):
 def _spectral_steps(evaluate, project, V, state):
     """Iterates of the spectral projected gradient method and their states.
 
-    Derived in chapter 20 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
+    Derived in chapter 21 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
     no step leads down.
     """
     step, recent = 1.0 / max(np.abs(state.gradient).max(), 1e-300), [state.objective]
@@ -309,7 +309,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 20 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
+    Derived in chapter 21 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
     (mtlmnn-gradient-parts), (mtlmnn-gradient-totals), (mtlmnn-step), (mtlmnn-dual-parts),
     (mtlmnn-dual-totals) and (mtlmnn-row-space). Paper: section V-A (mtLMNN). Small penalties make
     the problem ill-conditioned: `max_iter` ends the fit then, and `gap_` says how far it came.

@@ -49,7 +49,7 @@ def joint_objective(weights, projections, triplets, beta=0.0):
 
     Notes
     -----
-    Derived in chapter 17 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+    Derived in chapter 18 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -83,7 +83,7 @@ def group_shrink(V, strength):
 
     Notes
     -----
-    Derived in chapter 17 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    Derived in chapter 18 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
     then columns are shrunk.
 
     Examples
@@ -180,7 +180,7 @@ def joint_dual_averaging(
 
     Notes
     -----
-    Derived in chapter 17 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    Derived in chapter 18 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
     (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
@@ -242,7 +242,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 17 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    Derived in chapter 18 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
     (mtscml-step) and (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples

@@ -51,7 +51,7 @@ class TripletMap:
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
     (offdiagonal-adjoint). Paper: Table I, with the sign of the distance corrected.
 
     Examples
@@ -123,7 +123,7 @@ class CodePenalty:
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
     (offdiagonal-psd-prox). With `psd` the proximal operator is iterative and begins at the
     multiplier of the last call.
     """
@@ -171,7 +171,7 @@ class SmoothedHinge:
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
     (offdiagonal-gradient).
     """
 
@@ -211,7 +211,7 @@ def code_bounds(smooth, penalty, W):
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
     (offdiagonal-bound) and (offdiagonal-dual-psd).
     """
     plane, a = smooth.triplet_map, smooth.multipliers(W)[0]
@@ -317,7 +317,7 @@ def hinge_code(triplet_map, strength, ridge, psd=False, tol=1e-3, max_iter=5000,
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
     and (offdiagonal-width). Paper: section V-C; smoothing, ridge, cone and gap are additions.
 
     Examples
@@ -360,7 +360,7 @@ def diagonal_code(triplet_map, ridge, psd=False, tol=1e-3, max_iter=5000):
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eq. (offdiagonal-top).
+    Derived in chapter 19 (baselines/offdiagonal), eq. (offdiagonal-top).
     Paper: section III-C says that a strength going to infinity gives a diagonal code.
 
     Examples
@@ -421,7 +421,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 18 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
+    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
     (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
     norm.
 

@@ -39,7 +39,7 @@ def relation_inverse(n_tasks, coupling):
 
     Notes
     -----
-    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
+    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
     the paper.
 
     Examples
@@ -76,7 +76,7 @@ def multitask_step(W, task, anchor, positive, negative, aggressiveness, relation
 
     Notes
     -----
-    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
+    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
     the paper.
 
     Examples
@@ -184,7 +184,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 21 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
+    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
     (omtrsl-lazy). Paper: section V-A describes the single-task learner (stOASIS); this joint one is
     not in it.
 

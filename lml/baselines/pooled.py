@@ -76,7 +76,7 @@ def split_tasks(X, y, tasks):
 
     Notes
     -----
-    Derived in chapter 16 (baselines/pooled), eq. (pooled-union).
+    Derived in chapter 17 (baselines/pooled), eq. (pooled-union).
 
     Examples
     --------
@@ -155,7 +155,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 16 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
+    Derived in chapter 17 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
     Paper: section V-A (uSCML and uLMNN).
 
     Examples

@@ -1,0 +1,428 @@
+# Generated from book/state.ipynb by tools/tangle.py: edit the chapter.
+"""State that survives: a learner in one file of arrays and JSON, read without trust.
+
+`write_state` puts a header and arrays into an ``.npz`` file in one atomic step, `read_state`
+gets them back or refuses the file. `encode` and `decode` turn names of tasks, labels and
+parameters into JSON and back, value and type.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import math
+import os
+import reprlib
+import secrets
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from lml.metrics import FactoredMetric
+
+__all__ = [
+    "decode",
+    "decode_parameters",
+    "encode",
+    "encode_parameters",
+    "expect",
+    "read_state",
+    "reading",
+    "replacing",
+    "write_state",
+]
+
+
+def _plain(value):
+    """A numpy scalar as the Python one that it equals; everything else as it is."""
+    if not isinstance(value, np.generic):
+        return value
+    plain = value.item()
+    same = type(plain) in (bool, int, float, str, bytes) and plain == value
+    return plain if same and hash(plain) == hash(value) else value
+
+
+def encode(value, arrays=None):
+    """JSON form of a name, or of a parameter.
+
+    Parameters
+    ----------
+    value : object
+        A string, bytes, an integer, a float other than NaN, True, False, None, a numpy
+        scalar that equals one of these, or a tuple of such values. With `arrays` also a list,
+        an array, a FactoredMetric, a RandomState, or one of the package's learners.
+    arrays : dict, optional
+        Takes the arrays that `value` holds, under new names.
+
+    Returns
+    -------
+    object
+        For `json.dumps` and `decode`.
+
+    Raises
+    ------
+    TypeError
+        If `value` is something else.
+
+    Notes
+    -----
+    Derived in chapter 15 (state), eq. (state-round-trip).
+
+    Examples
+    --------
+    >>> encode(("a", 1, None, (True, 2.5)))
+    ['a', 1, None, [True, 2.5]]
+    >>> decode(encode(("a", 1, None, (True, 2.5))))
+    ('a', 1, None, (True, 2.5))
+    """
+    value = _plain(value)
+    kind = type(value)
+    if value is None or kind in (str, bool, int) or (kind is float and math.isfinite(value)):
+        return value
+    if kind is float and not math.isnan(value):
+        return {"float": str(value)}
+    if kind is bytes:
+        return {"bytes": value.hex()}
+    if kind is tuple:
+        return [encode(part, arrays) for part in value]
+    if arrays is not None:
+        return _encode_object(value, arrays)
+    raise TypeError(
+        f"{value!r} of type {kind.__name__} cannot be stored: use strings, numbers,"
+        " True, False, None, or tuples of them"
+    )
+
+
+def decode(form, arrays=None):
+    """The value whose JSON form `encode` gave.
+
+    Parameters
+    ----------
+    form : object
+        From `json.loads`.
+    arrays : dict, optional
+        Named arrays, for a parameter; those that are used are taken out.
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    ValueError
+        If `form` stands for nothing.
+    """
+    if form is None or type(form) in (str, bool, int):
+        return form
+    if type(form) is float and math.isfinite(form):
+        return form
+    if type(form) is list:
+        return tuple(decode(part, arrays) for part in form)
+    tag, content = next(iter(form.items())) if type(form) is dict and len(form) == 1 else ("", 0)
+    if tag == "float" and content in ("inf", "-inf"):
+        return float(content)
+    if tag == "bytes":
+        return bytes.fromhex(content)
+    if tag and arrays is not None:
+        return _decode_object(tag, content, arrays)
+    raise ValueError(f"{reprlib.repr(form)} stands for no value")
+
+
+def expect(fits, part, value, wanted):
+    """Refuse a part of a file that does not fit; the error names the part and the value."""
+    if not fits:
+        raise ValueError(f"{part} is {reprlib.repr(value)}, not {wanted}")
+
+
+_LEARNERS = {
+    "OASIS": "lml.oasis",
+    "SCML": "lml.scml",
+    "LMNN": "lml.baselines.lmnn",
+    "OffDiagonalLearner": "lml.baselines.offdiagonal",
+}
+
+
+def _generator_parts(generator):
+    state = generator.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        raise TypeError(f"a RandomState of {state['bit_generator']} cannot be stored: use a number")
+    return state["state"]["key"], state["state"]["pos"], state["has_gauss"], state["gauss"]
+
+
+def _generator(key, position, has_gauss, gauss):
+    expect(key.dtype == np.uint32 and key.shape == (624,), "generator", key.shape, "624 words")
+    expect(0 <= position <= 624, "position of the generator", position, "0 to 624")
+    made = np.random.RandomState(0)
+    made.set_state(("MT19937", key, position, has_gauss, gauss))
+    return made
+
+
+def _sparse_rows(shape, data, columns, starts):
+    made = sparse.csr_array((data, columns, starts), shape=shape)
+    made.check_format(full_check=True)  # numbers of columns and rows in range
+    return made
+
+
+_OBJECTS = {  # tag: class, its parts, the object from the parts
+    "list": (list, tuple, lambda *parts: list(parts)),
+    "metric": (FactoredMetric, lambda M: (M.alpha, M.factor, M.core), FactoredMetric),
+    "sparse": (sparse.csr_array, lambda A: (A.shape, A.data, A.indices, A.indptr), _sparse_rows),
+    "generator": (np.random.RandomState, _generator_parts, _generator),
+}
+
+
+def _encode_object(value, arrays):
+    """JSON form of a parameter that is more than a name; its arrays go to `arrays`."""
+    kind = type(value)
+    if kind is np.ndarray:
+        name = f"parameter{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    for tag, (known, parts, _) in _OBJECTS.items():
+        if kind is known:
+            return {tag: [encode(part, arrays) for part in parts(value)]}
+    if _LEARNERS.get(kind.__name__) == kind.__module__:
+        return {"learner": [kind.__name__, encode_parameters(value, arrays)]}
+    raise TypeError(
+        f"{reprlib.repr(value)} of type {kind.__name__} cannot be stored: use numbers,"
+        f" strings, arrays or one of {', '.join(_LEARNERS)}; or use pickle"
+    )
+
+
+def _decode_object(tag, content, arrays):
+    """The parameter of `_encode_object`; its arrays are taken out of `arrays`."""
+    if tag == "array":
+        expect(content in arrays, "array", content, f"one of {list(arrays)}")
+        return arrays.pop(content)
+    if tag == "learner":
+        name, parameters = content
+        expect(name in _LEARNERS, "learner", name, f"one of {list(_LEARNERS)}")
+        known = getattr(importlib.import_module(_LEARNERS[name]), name)
+        return known(**decode_parameters(parameters, arrays))
+    expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
+    return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
+
+
+def encode_parameters(estimator, arrays):
+    """JSON form of all parameters of an estimator.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``get_params``.
+    arrays : dict
+        Takes the arrays among the parameters.
+
+    Returns
+    -------
+    dict
+        For `decode_parameters`.
+
+    Raises
+    ------
+    TypeError
+        If a parameter cannot be stored; the error names it.
+    """
+    forms = {}
+    for name, value in estimator.get_params(deep=False).items():
+        try:
+            forms[name] = encode(value, arrays)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
+    return forms
+
+
+def decode_parameters(forms, arrays):
+    """The parameters, a dict, whose JSON form `encode_parameters` gave."""
+    expect(type(forms) is dict, "parameters", forms, "an object")
+    return {name: decode(form, arrays) for name, form in forms.items()}
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A new file that takes the place of `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : str or path
+        A link is followed.
+
+    Yields
+    ------
+    file
+        Open for writing bytes, in the same folder under a hidden name.
+
+    Notes
+    -----
+    Derived in chapter 15 (state), eq. (state-atomic).
+    """
+    path = Path(os.path.realpath(path))
+    new = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with open(new, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        _sync(path.parent)
+
+
+def _sync(folder):
+    """Force the names in a folder to the disk, where the system can."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_FORMAT = "lml state"
+_DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
+
+
+def _storable(name, array):
+    """An array with the bytes in the order of the file; others than finite numbers are refused."""
+    array = np.asarray(array)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    if array.dtype.str not in _DTYPES:
+        raise TypeError(f"array {name} has the type {array.dtype}: use one of {_DTYPES}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"array {name} {array.shape} has NaN or infinite values")
+    return array
+
+
+def write_state(path, kind, version, meta, arrays):
+    """Write a state file, all of it or nothing.
+
+    Parameters
+    ----------
+    path : str or path
+        Is used as it is, without a suffix of our own; what is there is replaced.
+    kind : str
+        What the state is of, such as the name of a class.
+    version : int
+        Of the layout of `meta` and `arrays`.
+    meta : object
+        For `json.dumps`; names and parameters in it come from `encode`.
+    arrays : dict
+        Names to arrays of numbers, all finite. Arrays keep the order of their axes in memory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something cannot be stored. The file is then what it was before.
+
+    Notes
+    -----
+    Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
+    """
+    arrays = {name: _storable(name, array) for name, array in arrays.items()}
+    table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+    header = {"format": _FORMAT, "kind": kind, "version": version, "arrays": table, "meta": meta}
+    text = json.dumps(header, allow_nan=False).encode("ascii")
+    with replacing(path) as file:
+        np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)
+
+
+@contextlib.contextmanager
+def reading(path):
+    """Turn every error about the contents of a file into a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{os.fspath(path)!r} cannot be used as a state: {said}") from error
+
+
+def _check_sizes(archive, n_bytes):
+    """Refuse members that are compressed or overlap: their sizes exceed the file's."""
+    members = archive.infolist()
+    declared = sum(member.file_size for member in members)
+    packed = [m.filename for m in members if m.compress_type or m.file_size != m.compress_size]
+    expect(declared <= n_bytes, "sum of the members' sizes", declared, f"at most {n_bytes}")
+    expect(not packed, "compressed members", packed, "empty")
+
+
+def _array(archive, name, entry=None):
+    """An array of the archive that is as the header's table says; None is for the header."""
+    data = archive.read(f"{name}.npy")
+    stream = io.BytesIO(data)
+    expect(np.lib.format.read_magic(stream) == (1, 0), f"version of {name}.npy", data[:8], "1.0")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    found, start = [dtype.str, list(shape)], stream.tell()
+    expect(dtype.str in _DTYPES, f"type of array {name}", dtype.str, f"one of {_DTYPES}")
+    expect(found == (entry or ["|u1", list(shape)]), f"array {name}", found, entry)
+    held, asked = len(data) - start, math.prod(shape) * dtype.itemsize
+    expect(held == asked, f"bytes of array {name}", held, asked)
+    array = np.frombuffer(data, dtype, offset=start)
+    expect(np.isfinite(array).all(), f"array {name}", array, "finite")
+    array = array.reshape(shape, order="F" if by_columns else "C")
+    return array.astype(dtype.newbyteorder("="))  # a copy that owns its numbers
+
+
+def _header(archive, kind, versions):
+    """The header, of a known format, kind and version, with a table of the other members."""
+    text = _array(archive, "header").tobytes().decode("ascii")
+    header = json.loads(text)
+    expect(type(header) is dict and header.get("format") == _FORMAT, "format", header, _FORMAT)
+    expect(header.get("kind") == kind, "kind", header.get("kind"), repr(kind))
+    version, known = header.get("version"), " or ".join(map(str, versions))
+    fits = type(version) is int and version in versions
+    expect(fits, "version", version, f"{known}, which this release reads")
+    keys = ["arrays", "format", "kind", "meta", "version"]
+    expect(sorted(header) == keys, "entries of the header", sorted(header), keys)
+    members, table = sorted(m.filename for m in archive.infolist()), header["arrays"]
+    expect(type(table) is dict, "arrays", table, "an object")
+    expect(
+        members == sorted(f"{name}.npy" for name in ("header", *table)),
+        "members",
+        members,
+        f"the header and {list(table)}",
+    )
+    return header
+
+
+def read_state(path, kind, versions):
+    """Read a state file; nothing in it is executed.
+
+    Parameters
+    ----------
+    path : str or path
+    kind : str
+        What the state must be of.
+    versions : sequence of int
+        Layouts that the caller knows.
+
+    Returns
+    -------
+    version : int
+    meta : object
+        From `json.loads`: what it means is for the caller to check.
+    arrays : dict
+        Names to arrays with finite numbers.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it may not be read.
+    ValueError
+        If it is no state of this kind in a known version, or is damaged. The error names
+        the file, the part and the value.
+
+    Notes
+    -----
+    Derived in chapter 15 (state), eq. (state-bound).
+    """
+    with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
+        _check_sizes(archive, os.fstat(file.fileno()).st_size)
+        header = _header(archive, kind, versions)
+        table = header["arrays"]
+        arrays = {name: _array(archive, name, entry) for name, entry in table.items()}
+    return header["version"], header["meta"], arrays
