@@ -6,21 +6,26 @@ collection come from the folder named by the environment variable ``LML_DATA``, 
 cached copy, else from a public address. Every array is checked against a SHA-256 before use.
 """
 
+import gzip
 import hashlib
+import io
+import math
 import os
+import struct
 import tarfile
 import tempfile
 import warnings
 import zipfile
 import zlib
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
-from scipy.io import loadmat
 from sklearn.datasets import get_data_home, load_digits
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
@@ -246,22 +251,139 @@ def load_digits_tasks(random_state=None, *, train_size=0.2, validation_size=0.1,
     return tasks
 
 
+@contextmanager
+def _sound(name, remedy="use a sound copy of the original"):
+    """Whatever a decoder says of a damaged file becomes a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:  # each format has errors of its own
+        said = f"{type(error).__name__}: {error}"[:500]
+        raise ValueError(f"{name} cannot be read ({said}): {remedy}") from error
+
+
+def _bounded(stream, most, name):
+    """The bytes of a stream; an error if there are more than `most`."""
+    parts, left = [], most
+    while part := stream.read(min(left, 2**16) + 1):  # a long read would reserve its memory at once
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise ValueError(f"{name} has more than {most} bytes, so it is no copy of the original")
+    return b"".join(parts)
+
+
+def _file(path, most):
+    """The bytes of a file of at most `most`."""
+    with open(path, "rb") as stream:
+        return _bounded(stream, most, Path(path).name)
+
+
+def _lzw_codes(group, width):
+    """The codes in a group of bytes, the lowest bits first."""
+    bits = int.from_bytes(group, "little")
+    return [bits >> k * width & (1 << width) - 1 for k in range(8 * len(group) // width)]
+
+
+def _lzw_string(code, table, last, limit):
+    """The string of a code; the table grows by one."""
+    if code > len(table) or (code == len(table) and not last):
+        raise ValueError(f"code {code} comes before its string is known")
+    string = table[code] if code < len(table) else last + last[:1]
+    if last and len(table) < limit:
+        table.append(last + string[:1])
+    return string
+
+
+def _lzw_strings(data, limit, block):
+    """The strings of the codes of a .Z file without its first three bytes, in turn."""
+    place, width, table, last = 0, 9, [], b""
+    while place < len(data):
+        table = table or [bytes([k]) for k in range(256)] + [b""] * block
+        group, place = data[place : place + width], place + width
+        for code in _lzw_codes(group, width):
+            if block and code == 256:
+                width, table, last = 9, [], b""
+                break
+            last = _lzw_string(code, table, last, limit)
+            yield last
+            if len(table) == 1 << width < limit:
+                width += 1
+                break
+
+
+def _unlzw(data, most, name):
+    """The bytes packed in a .Z file."""
+    if len(data) < 3 or data[2] & 0x60 or not 10 <= data[2] & 31 <= 16:
+        raise ValueError(f"{name} does not begin as a .Z file")
+    parts, left = [], most
+    for string in _lzw_strings(data[3:], 1 << (data[2] & 31), data[2] >> 7):
+        parts.append(string)
+        left -= len(string)
+        if left < 0:
+            raise ValueError(f"{name} has more than {most} bytes, so it is no copy of the original")
+    return b"".join(parts)
+
+
+def _unpack(data, most, name):
+    """The bytes of a text that may be packed by gzip or compress."""
+    if data[:2] == b"\x1f\x8b":
+        return _bounded(gzip.GzipFile(fileobj=io.BytesIO(data)), most, name)
+    return _unlzw(data, most, name) if data[:2] == b"\x1f\x9d" else data
+
+
+def _text_table(data, most, name, delimiter=None):
+    """The numbers of a text, one row a line, whose bytes may be packed."""
+    with _sound(name):
+        lines = _unpack(data, most, name).decode("ascii").splitlines()
+        if not any(map(str.strip, lines)):
+            raise ValueError("it is empty")
+        return np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
+
+
+def _joined(tables, names):
+    """Tables of equal width above each other, with at least two columns."""
+    widths = [table.shape[1] for table in tables]
+    if len(set(widths)) > 1 or widths[0] < 2:
+        raise ValueError(
+            f"{', '.join(names)} have rows of {widths} numbers: all need one label and equally"
+            " many features, use sound copies of the originals"
+        )
+    return np.vstack(tables)
+
+
+def _labels_of(column, allowed):
+    """Labels as int8; an error says where one is none of those allowed."""
+    for row in np.flatnonzero(~np.isin(column, allowed))[:1]:
+        raise ValueError(
+            f"row {row} has the label {column[row]}, which is not in {allowed[0]}..{allowed[-1]}:"
+            " use a sound copy of the original"
+        )
+    return column.astype(np.int8)
+
+
 def _whole(values, divisor):
     """Decimal values in [-1, 1] as int16 multiples of 1 / divisor; an error if they are not."""
-    whole = np.rint(values * divisor) if np.isfinite(values).all() else np.full_like(values, np.inf)
-    if abs(whole).max() > divisor or abs(whole - values * divisor).max() > 1e-4:
-        raise ValueError(f"the values are not multiples of 1/{divisor} in [-1, 1]")
+    inside = np.abs(values) <= 1  # false for NaN
+    exact = np.where(inside, values, 0.0) * divisor
+    whole = np.rint(exact)
+    off = ~inside | (np.abs(whole - exact) > 1e-4)
+    for row, column in np.argwhere(off)[:1]:
+        raise ValueError(
+            f"row {row} has the value {values[row, column]}: the values are not multiples of"
+            f" 1/{divisor} in [-1, 1], use a sound copy of the original"
+        )
     return whole.astype(np.int16)
 
 
-def _parse_usps(paths):
-    """Arrays from zip.train and zip.test (text, label first, also .gz)."""
-    parts = [np.loadtxt(path, ndmin=2) for path in paths]
-    table = np.vstack(parts)
+def _parse_usps(paths, most=2**24):
+    """Arrays from zip.train and zip.test (text, label first, also .gz); the longer has 14.5 MB."""
+    names = [Path(path).name for path in paths]
+    parts = [_text_table(_file(path, most), most, Path(path).name) for path in paths]
+    table = _joined(parts, names)
     arrays = {
         "Xq": _whole(table[:, 1:], 1000),
         "divisor": np.array(1000, dtype=np.int32),
-        "y": table[:, 0].astype(np.int8),
+        "y": _labels_of(table[:, 0], range(10)),
         "split": np.repeat(np.array([0, 1], dtype=np.int8), [len(part) for part in parts]),
     }
     return {"usps.npz": arrays}
@@ -278,8 +400,8 @@ def _isolet_speakers(y):
 
 def _isolet_arrays(train, test):
     """Arrays from the two tables of UCI (features, then the letter)."""
-    table = np.vstack([train, test])
-    letter = table[:, -1].astype(np.int8)
+    table = _joined([train, test], ["the two tables"])
+    letter = _labels_of(table[:, -1], range(1, 27))
     speaker = _isolet_speakers(letter)
     block = np.repeat(np.arange(1, 6, dtype=np.int8), [1560, 1560, 1560, 1558, 1559])
     arrays = {
@@ -293,53 +415,124 @@ def _isolet_arrays(train, test):
     return {"isolet.npz": arrays}
 
 
-def _isolet_table(data, name):
-    """The table in the bytes of one file, unpacked if it is a .Z file."""
-    if data[:2] == b"\x1f\x9d":
-        try:
-            from unlzw3 import unlzw
-        except ImportError as error:
-            raise ValueError(f"{name} is a .Z file: pip install unlzw3") from error
-        data = unlzw(data)
-    return np.loadtxt(data.decode("ascii").splitlines(), delimiter=",", ndmin=2)
+def _from_zip(archive, name, most):
+    """The bytes of a member of a zip archive, stored or deflated."""
+    method = archive.getinfo(name).compress_type
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is packed by method {method}, not deflated")
+    with archive.open(name) as stream:
+        return _bounded(stream, most, name)
 
 
-def _parse_isolet(paths):
-    """Arrays from isolet1+2+3+4.data and isolet5.data (text or .Z), or from a zip of both."""
-    if len(paths) == 1:
-        with zipfile.ZipFile(paths[0]) as archive:
+def _parse_isolet(paths, most=2**25):
+    """Arrays from isolet1+2+3+4.data (32.4 MB) and isolet5.data, plain or .Z, or a zip of both."""
+    files = [(Path(path).name, _file(path, most)) for path in paths]
+    if len(files) == 1:
+        with _sound(files[0][0]), zipfile.ZipFile(io.BytesIO(files[0][1])) as archive:
             names = sorted(n for n in archive.namelist() if ".data" in n and "+5" not in n)
-            tables = [_isolet_table(archive.read(name), name) for name in names]
-    else:
-        tables = [_isolet_table(Path(path).read_bytes(), Path(path).name) for path in paths]
-    return _isolet_arrays(*tables)
+            if len(names) != 2:
+                raise ValueError(f"it holds {len(names)} tables, not two")
+            files = [(name, _from_zip(archive, name, most)) for name in names]
+    return _isolet_arrays(*(_text_table(data, most, name, ",") for name, data in files))
 
 
 _DOMAINS = ("books", "dvd", "electronics", "kitchen")
+_MAT_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
 
 
-def _parse_words(paths):
-    """Arrays from sentiment_mt.mat, MATLAB cells of one matrix a task."""
-    stored = loadmat(paths[0])
-    X, y, task, split = [], [], [], []
-    for t in range(len(_DOMAINS)):
-        for s, part in enumerate(("Tr", "Va", "Te")):
-            rows, labels = (stored[f"{kind}{part}"].ravel()[t] for kind in "xy")
-            X.append(rows.toarray() if sparse.issparse(rows) else np.asarray(rows, dtype=float))
-            y.append(np.asarray(labels).ravel())
-            task.append(np.full(len(y[-1]), t))
-            split.append(np.full(len(y[-1]), s))
-    y, task, split = (np.concatenate(part).astype(np.int8) for part in (y, task, split))
-    arrays = {"X": np.vstack(X), "y": y, "task": task, "split": split}
+def _mat_elements(data):
+    """Type and bytes of the elements in a piece of a MATLAB 5 file, in turn."""
+    place = 0
+    while place < len(data):
+        kind, size = struct.unpack_from("<II", data, place)
+        start, step = place + 8, size + (-size % 8 if kind != 15 else 0)
+        if kind >> 16:  # a small element: type, size and up to four bytes in eight
+            kind, size, start, step = kind & 0xFFFF, kind >> 16, place + 4, 4
+        if start + size > len(data) or size > step:
+            raise ValueError(f"an element of {size} bytes at byte {place} goes beyond its end")
+        yield kind, data[start : start + size]
+        place = start + step
+
+
+def _mat_matrix(data, most):
+    """The entries of a real matrix, dense or sparse, as a dense array."""
+    (_, flags), (_, shape), _, *parts = islice(_mat_elements(data), 6)
+    shape = tuple(np.frombuffer(shape, "<i4").tolist())
+    if len(shape) != 2 or min(shape) < 0 or 8 * shape[0] * shape[1] > most or flags[1] & 8:
+        raise ValueError(f"a matrix of the shape {shape} is complex or too large")
+    parts = [np.frombuffer(part, _MAT_TYPES[kind]) for kind, part in parts]
+    if flags[0] != 5:
+        return parts[0].astype(float).reshape(shape, order="F")
+    rows, starts, values = parts
+    n = starts[-1]
+    matrix = sparse.csc_array((values[:n].astype(float), rows[:n], starts), shape=shape)
+    matrix.check_format(full_check=True)  # every row number lies inside
+    return matrix.toarray()
+
+
+def _mat_variables(data, most):
+    """The matrices of a MATLAB 5 file, unpacked, in turn."""
+    if bytes(data[124:128]) != b"\x00\x01IM":
+        raise ValueError("it is no MATLAB 5 file")
+    left = most
+    for kind, part in _mat_elements(memoryview(data)[128:]):
+        if kind == 15:
+            part = memoryview(zlib.decompressobj().decompress(part, left + 1))
+            left -= len(part)
+            if left < 0:
+                raise ValueError(f"it has more than {most} bytes, the original has fewer")
+            _, part = next(_mat_elements(part))
+        yield part
+
+
+def _mat_cells(data, wanted, most):
+    """Variable to its cells, matrices, of those variables that are wanted and are cells."""
+    found = {}
+    for part in _mat_variables(data, most):
+        (_, flags), _, (_, name), *cells = islice(_mat_elements(part), 3 + len(_DOMAINS))
+        if flags[0] == 1 and (name := bytes(name).decode("ascii")) in wanted:
+            found[name] = [_mat_matrix(cell, most) for _, cell in cells]
+    return found
+
+
+def _parse_words(paths, most=2**24):
+    """Arrays from sentiment_mt.mat (10.3 MB), MATLAB cells of one matrix a task."""
+    name, wanted = Path(paths[0]).name, ("xTr", "yTr", "xVa", "yVa", "xTe", "yTe")
+    with _sound(name):
+        stored = _mat_cells(_file(paths[0], most), wanted, most)
+        for key in wanted:
+            if len(stored.get(key, ())) != len(_DOMAINS):
+                raise ValueError(f"it has no {len(_DOMAINS)} cells {key}")
+        places = [(t, s) for t in range(len(_DOMAINS)) for s in range(3)]
+        X = np.vstack([stored[wanted[2 * s]][t] for t, s in places])
+        y = [stored[wanted[2 * s + 1]][t].ravel() for t, s in places]
+        task, split = np.repeat(
+            np.array(places, dtype=np.int8), [len(part) for part in y], axis=0
+        ).T
+        if len(task) != len(X):
+            raise ValueError(f"it has {len(task)} labels for {len(X)} rows")
+        arrays = {"X": X, "y": _labels_of(np.concatenate(y), (1, 2)), "task": task, "split": split}
     return {"sentiment_mt.npz": {**arrays, "task_names": np.array(_DOMAINS)}}
 
 
-def _read_reviews(data):
+_REVIEW_FILES = tuple(f"{d}/{p}.review" for d in _DOMAINS for p in ("positive", "negative"))
+
+
+def _read_reviews(data, name="the text"):
     """One dict of counts a line of `token:count ... #label#:positive`, as bytes."""
     reviews = []
-    for line in data.splitlines():
+    for number, line in enumerate(data.splitlines(), start=1):
         items = [item.rpartition(b":") for item in line.strip(b" \r\n").split(b" ")]
-        reviews.append({token: int(count) for token, _, count in items if token != b"#label#"})
+        counts = [(token, count) for token, _, count in items if token != b"#label#"]
+        for token, count in counts:
+            if not (token and count.isdigit() and 0 < int(count[:4]) < 256):
+                raise ValueError(
+                    f"{name}, line {number}: {token[:30]!r} has the count {count[:30]!r}, not one of"
+                    " 1..255: use a sound copy of the original"
+                )
+        reviews.append({token: int(count) for token, count in counts})
+        if len(reviews[-1]) < len(counts):
+            raise ValueError(f"{name}, line {number}, has a token twice: use a sound copy")
     return reviews
 
 
@@ -347,42 +540,68 @@ def _count_matrix(reviews, column):
     """CSR arrays of the counts of tokens that have a column; columns ascend in every row."""
     kept = [sorted((column[t], n) for t, n in review.items() if t in column) for review in reviews]
     pairs = np.array([pair for row in kept for pair in row], dtype=np.int32).reshape(-1, 2)
-    if pairs.size and not 0 < pairs[:, 1].min() <= pairs[:, 1].max() < 256:
-        raise ValueError("a word count lies outside 1..255")
     indptr = np.cumsum([0, *map(len, kept)], dtype=np.int32)
     return {"data": pairs[:, 1].astype(np.uint8), "indices": pairs[:, 0], "indptr": indptr}
 
 
 def _review_arrays(contents, least=5):
     """Arrays of all domains from the bytes of their positive and negative files, in turn."""
-    reviews = [_read_reviews(data) for data in contents]
+    if (words := sum(data.count(b" ") for data in contents)) > 2**21:
+        raise ValueError(f"the reviews have {words} words, the originals 1,519,266: use those")
+    reviews = list(map(_read_reviews, contents, _REVIEW_FILES))
     documents = Counter(token for part in reviews for review in part for token in review)
     column = {t: j for j, t in enumerate(sorted(t for t, n in documents.items() if n >= least))}
     files = {}
     for domain, positive, negative in zip(_DOMAINS, reviews[::2], reviews[1::2], strict=True):
-        counts = _count_matrix(positive + negative, column)
         files[f"sentiment_{domain}.npz"] = {
             "format": np.array(b"csr"),
             "shape": np.array([len(positive + negative), len(column)], dtype=np.int64),
-            **counts,
+            **_count_matrix(positive + negative, column),
             "y": np.repeat(np.array([1, -1], dtype=np.int8), [len(positive), len(negative)]),
         }
     return files
 
 
-_REVIEW_FILES = tuple(f"{d}/{p}.review" for d in _DOMAINS for p in ("positive", "negative"))
+class _Limited:
+    """A stream that fails after `most` bytes."""
+
+    def __init__(self, stream, most):
+        self.stream, self.most, self.left, self.flush = stream, most, most, stream.flush
+
+    def _counted(self, data):
+        self.left -= len(data)
+        if self.left < 0:
+            raise ValueError(f"there are more than {self.most} bytes: this is not the original")
+        return data
+
+    def read(self, size):
+        return self._counted(self.stream.read(min(size, self.left + 1)))
+
+    def write(self, data):
+        self.stream.write(self._counted(data))
 
 
-def _parse_reviews(paths):
+def _from_tar(data, names, most, largest):
+    """The bytes of members of a packed tar archive, read once from its beginning."""
+    stream, found = _Limited(gzip.GzipFile(fileobj=io.BytesIO(data)), most), {}
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in islice(archive, 1000):
+            name = "/".join(member.name.split("/")[-2:])
+            if name in names and member.isreg():
+                found[name] = _bounded(archive.extractfile(member), largest, name)
+            if len(found) == len(names):
+                return [found[name] for name in names]
+    missing = next(name for name in names if name not in found)
+    raise ValueError(f"the archive has no {missing}")
+
+
+def _parse_reviews(paths, most=2**28, largest=2**23):
     """Arrays from the eight review files, or from processed_acl.tar.gz."""
     if len(paths) == len(_REVIEW_FILES):
-        return _review_arrays([Path(path).read_bytes() for path in paths])
-    with tarfile.open(paths[0]) as archive:
-        members = {"/".join(m.name.split("/")[-2:]): m for m in archive.getmembers()}
-        missing = [name for name in _REVIEW_FILES if name not in members]
-        if missing:
-            raise ValueError(f"the archive has no {missing[0]}")
-        return _review_arrays([archive.extractfile(members[name]).read() for name in _REVIEW_FILES])
+        return _review_arrays([_file(path, largest) for path in paths])
+    with _sound(Path(paths[0]).name):
+        contents = _from_tar(_file(paths[0], most), _REVIEW_FILES, most, largest)
+    return _review_arrays(contents)
 
 
 def _digest(arrays):
@@ -516,42 +735,58 @@ _COLLECTIONS = {
 }
 
 
+def _check_field(key, kind, shape, collection, where):
+    """Raise a ValueError unless type and shape of an array are those of the table."""
+    expected, lengths = collection.fields[key]
+    fits = len(shape) == len(lengths) and all(
+        m is None or m == n for m, n in zip(lengths, shape, strict=True)
+    )
+    if kind != np.dtype(expected) or not fits:
+        raise ValueError(
+            f"{key!r} in {where} has type {kind} and shape {shape}, not {expected} and {lengths}"
+        )
+
+
 def _validate(arrays, collection, file, where):
     """Raise a ValueError unless the arrays are what the table says."""
-    for key, (kind, shape) in collection.fields.items():
+    for key in collection.fields:
         if key not in arrays:
             raise ValueError(f"{where} has no array {key!r}")
-        array = arrays[key]
-        fits = len(shape) == array.ndim and all(
-            m is None or m == n for m, n in zip(shape, array.shape, strict=True)
-        )
-        if array.dtype != np.dtype(kind) or not fits:
-            raise ValueError(
-                f"{key!r} in {where} has type {array.dtype} and shape {array.shape}, not"
-                f" {kind} and {shape}"
-            )
-        if key in collection.labels and set(array.ravel().tolist()) != set(collection.labels[key]):
+        array, allowed = arrays[key], collection.labels.get(key)
+        _check_field(key, array.dtype, array.shape, collection, where)
+        if allowed is not None and set(array.ravel().tolist()) != set(allowed):
             raise ValueError(f"{key!r} in {where} does not hold the expected values")
     found, expected = _digest(arrays), collection.digests[file]
     if found != expected:
         raise ValueError(f"the arrays in {where} have SHA-256 {found}, not {expected}")
 
 
+_LARGEST = 2**26  # bytes of a stored file or a download; Isolet as text has 32.4 MB
+_LONGEST = 2**20  # entries of an array whose length the table leaves open; there are 288,594
+
+
+def _stored_array(archive, key, collection, where):
+    """An array of an .npz file; its head is compared with the table before its values count."""
+    kind, shape = collection.fields[key]
+    room = np.dtype(kind).itemsize * math.prod(_LONGEST if n is None else n for n in shape)
+    stream = io.BytesIO(_from_zip(archive, f"{key}.npy", room + 2**14))
+    old = np.lib.format.read_magic(stream) == (1, 0)
+    head = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+    shape, _, kind = head(stream)
+    _check_field(key, kind, shape, collection, where)
+    if kind.itemsize * math.prod(shape) > room:
+        raise ValueError(f"{key!r} in {where} has the shape {shape}, more than the original")
+    stream.seek(0)
+    return np.lib.format.read_array(stream, allow_pickle=False)
+
+
 def _read(path, collection):
     """Arrays of a stored file, checked before use."""
-    advice = "delete it, or point LML_DATA at a folder with a sound copy"
-    try:
-        with open(path, "rb") as stream:
-            stored = np.load(stream, allow_pickle=False)
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ValueError("it is no .npz archive")
-            arrays = {key: stored[key] for key in collection.fields if key in stored.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read ({error}): {advice}") from error
-    try:
+    with _sound(path, "delete it, or point LML_DATA at a folder with a sound copy"):
+        with zipfile.ZipFile(io.BytesIO(_file(path, _LARGEST))) as archive:
+            keys = [key for key in collection.fields if f"{key}.npy" in archive.namelist()]
+            arrays = {key: _stored_array(archive, key, collection, path) for key in keys}
         _validate(arrays, collection, Path(path).name, str(path))
-    except ValueError as error:
-        raise ValueError(f"{error}: {advice}") from error
     return arrays
 
 
@@ -579,7 +814,8 @@ def _retrieve(addresses, folder, progressbar=True):
     names = [f"{k}-{address.rpartition('/')[2]}" for k, address in enumerate(addresses)]
     paths = [Path(folder) / name for name in names]
     for address, path in zip(addresses, paths, strict=True):
-        transfer(address, str(path), None)
+        with open(path, "wb") as stream:
+            transfer(address, _Limited(stream, _LARGEST), None)
     return paths
 
 
