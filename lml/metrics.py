@@ -409,11 +409,16 @@ class FactoredMetric:
         return float(np.hypot(np.linalg.norm(inside), outside))
 
     def _spectrum(self):
-        """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E."""
+        """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
+
+        Of each row and its negative, the one whose largest entry is positive.
+        """
         Q, R = self._span()
         S = self._by_core(R.T) @ R
         values, vectors = linalg.eigh((S + S.T) / 2)
-        return values, vectors.T @ Q
+        rows = vectors.T @ Q
+        largest = np.take_along_axis(rows, np.abs(rows).argmax(axis=1)[:, None], axis=1)
+        return values, np.where(largest < 0, -rows, rows)
 
     def psd(self):
         """The nearest positive semi-definite metric in the Frobenius norm.
@@ -707,6 +712,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     `set_output` of scikit-learn's transformers works.
     """
 
+    def _read_out(self):
+        """The PSD metric of all Euclidean answers."""
+        check_is_fitted(self, "metric_")
+        return self.metric_.psd()
+
     def transform(self, X):
         """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
 
@@ -725,10 +735,10 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -----
         Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
-        check_is_fitted(self, "metric_")
+        metric = self._read_out()
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
         X = validate_data(self, X, dtype=np.float64, reset=False, **kwargs)
-        return self.metric_.psd().embed(X)
+        return metric.embed(X)
 
     @property
     def components_(self):
@@ -741,13 +751,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -----
         Derived in chapter 3 (metrics), eq. (metrics-root).
         """
-        check_is_fitted(self, "metric_")
-        return self.metric_.psd().components()
+        return self._read_out().components()
 
     @property
     def _n_features_out(self):
-        check_is_fitted(self, "metric_")
-        metric = self.metric_.psd()
+        metric = self._read_out()
         return metric.n_features if metric.alpha > 0 else len(metric.components())
 
     def pair_score(self, pairs):
@@ -788,13 +796,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ``distance(x, z, squared=False)``, usable as ``metric`` of scikit-learn's
             nearest-neighbour classes; picklable.
         """
-        check_is_fitted(self, "metric_")
-        return self.metric_.psd().distance_function()
+        return self._read_out().distance_function()
 
     def get_mahalanobis_matrix(self):
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
-        check_is_fitted(self, "metric_")
-        return self.metric_.psd().to_dense()
+        return self._read_out().to_dense()
 
 
 def _split_pairs(pairs, n_features=None):

@@ -6,6 +6,8 @@ import pickle
 import tracemalloc
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from scipy import linalg, sparse
 from scipy.optimize import minimize
@@ -408,3 +410,56 @@ def test_a_learner_without_a_metric_is_named(metric):
     found, kind = _learnt_metric(odd, "base_learner")
     assert kind == "similarity"
     np.testing.assert_array_equal(found.to_dense(), np.diag([1.0, 2.0]))
+
+
+def test_coordinates_do_not_depend_on_the_order_in_memory():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        M = rng.normal(size=(D, D))
+        noisy = np.asfortranarray(M + 1e-13 * rng.normal(size=(D, D)))
+        images = [FactoredMetric.from_dense(A).psd().embed(X) for A in (M, noisy)]
+        np.testing.assert_allclose(*images, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_components_give_the_columns_of_transform(alpha):
+    metric = FactoredMetric(alpha, RNG.normal(size=(3, D)), [1.0, -2.0, 0.5])
+    learner = Learner(metric)
+    assert not hasattr(learner, "components_")
+    with pytest.raises(NotFittedError):
+        learner.get_feature_names_out()
+    learner.fit(X)
+    L = learner.components_
+    np.testing.assert_allclose(learner.transform(Z), Z @ L.T, atol=1e-12)
+    np.testing.assert_allclose(L.T @ L, learner.get_mahalanobis_matrix(), atol=1e-12)
+    assert len(L) == (D if alpha else 2)
+    assert learner.get_feature_names_out().tolist() == [f"learner{i}" for i in range(len(L))]
+
+
+def test_names_of_columns_need_no_square_array():
+    metric = FactoredMetric(1.0, sparse.random_array((3, 6000), density=0.01, rng=0), np.ones(3))
+    learner = Learner(metric)
+    learner.metric_, learner.n_features_in_ = metric, 6000
+    assert len(learner.get_feature_names_out()) == 6000
+    with pytest.raises(ValueError, match="above max_features=4096"):
+        _ = learner.components_
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_pairs_of_data_frames(make):
+    learner = Learner(FactoredMetric(0.5, RNG.normal(size=(3, D)), np.ones(3))).fit(X)
+    frames = tuple(make({f"c{i}": column for i, column in enumerate(A.T)}) for A in (X, Z[:4]))
+    expected = learner.pair_score(np.stack([X, Z[:4]], axis=1))
+    np.testing.assert_allclose(learner.pair_score(frames), expected)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_value_that_is_not_finite_is_located(bad):
+    learner = Learner(FactoredMetric(0.5, RNG.normal(size=(3, D)), np.ones(3))).fit(X)
+    rows = X.copy()
+    rows[2, 5] = bad
+    for form in (np.array, sparse.csr_array, pd.DataFrame):
+        with pytest.raises(ValueError, match=rf"X\[2, 5\] is {bad}"):
+            learner.transform(form(rows))
+    with pytest.raises(ValueError, match=rf"pairs\[2, 1, 5\] is {bad}"):
+        learner.pair_score(np.stack([X, rows], axis=1))

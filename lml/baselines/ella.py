@@ -645,8 +645,7 @@ class ELLA(BaseEstimator):
         for name, rows, labels in split_tasks(X, y, tasks):
             fresh.partial_fit(rows, labels, task=name)
         parameters = self.get_params(deep=False)
-        learned = {k: v for k, v in vars(fresh).items() if k not in parameters}
-        self.__dict__ = {**parameters, **learned}
+        vars(self).update({k: v for k, v in vars(fresh).items() if k not in parameters})
         return self
 
     @property

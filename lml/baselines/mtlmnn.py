@@ -408,6 +408,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             _check_task(name, labels)
         joint, Q, scale = self._joint(parts, own)
         V, state, bound, history = _minimize(joint, self.max_iter, self.tol)
+        self._note_columns(X)
         return self._store(names, joint.metrics(V), state, Q, scale, bound, history)
 
     def _joint(self, parts, own):
@@ -438,11 +439,15 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.metrics_ = {name: metric(S) for name, S in zip(names, totals, strict=True)}
         self.shared_metric_ = metric(state.parts[0])
         self.tasks_, self.scale_ = names, float(scale)
-        self.n_features_in_ = self.shared_metric_.n_features
         self.objective_, self.dual_bound_ = float(state.hinge_objective), bound
         self.gap_ = float(state.objective - bound) / max(abs(state.objective), 1e-300)
         self.objective_history_, self.n_iter_ = history, len(history) - 1
         return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
 
 
 def _positive(value, name, infinite=False):

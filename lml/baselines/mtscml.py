@@ -308,8 +308,9 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         P = [safe_sparse_dot(X, basis.T, dense_output=True) for _, X, _ in parts]
         gamma = _joint_gamma(P, triplets, self.gamma)
         W, history = joint_dual_averaging(P, triplets, self.beta, gamma, self.n_steps, rng)
+        self._note_columns(X)
         self.weights_, self.objective_history_ = W, history
-        self.basis_, self.gamma_, self.n_features_in_ = basis, gamma, basis.shape[1]
+        self.basis_, self.gamma_ = basis, gamma
         self.tasks_ = [name for name, _, _ in parts]
         self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(self.tasks_, W)}
         return self

@@ -234,12 +234,12 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         relation, start = self._relation(len(parts)), base._start(parts[0][1].shape[1])
         owners, triplets = _stream(parts, self.n_steps, self.random_state)
         metrics, steps, losses = self._run(parts, owners, triplets, relation, start)
+        self._note_columns(X)
         self.tasks_ = [name for name, _, _ in parts]
         self.metrics_ = dict(zip(self.tasks_, metrics))
         self.n_updates_, self.relation_inverse_ = int(np.count_nonzero(steps)), relation
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
-        self.n_features_in_ = parts[0][1].shape[1]
         return self
 
     def _run(self, parts, owners, triplets, relation, start):

@@ -9,7 +9,7 @@ a table of metrics the methods that read them.
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import column_or_1d
+from sklearn.utils import column_or_1d, get_tags
 
 from lml.single_task import TaskMetricsMixin
 from lml.triplets import _check_rows, _class_numbers
@@ -177,6 +177,11 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         """What the estimator learns: "similarity" or "distance"."""
         return getattr(self, "estimator_", self.estimator).metric_type
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
+
     def fit(self, X, y, *, tasks):
         """Learn one metric from the rows of all tasks.
 
@@ -201,10 +206,11 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         """
         if self.shared_labels not in (True, False):
             raise ValueError(f"shared_labels is {self.shared_labels!r}: use True or False")
-        X, y, names, distinct = _check_table(X, y, tasks)
+        rows, y, names, distinct = _check_table(X, y, tasks)
         if not self.shared_labels:
             y, _ = _class_numbers(list(zip(names, y.tolist())))
-        estimator = clone(self.estimator).fit(X, y)
-        self.estimator_, self.n_features_in_ = estimator, X.shape[1]
+        estimator = clone(self.estimator).fit(rows, y)
+        self._note_columns(X)
+        self.estimator_ = estimator
         self.tasks_, self.metrics_ = distinct, dict.fromkeys(distinct, estimator.metric_)
         return self
