@@ -309,8 +309,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         gamma = _joint_gamma(P, triplets, self.gamma)
         W, history = joint_dual_averaging(P, triplets, self.beta, gamma, self.n_steps, rng)
         self._note_columns(X)
-        self.weights_, self.objective_history_ = W, history
-        self.basis_, self.gamma_ = basis, gamma
-        self.tasks_ = [name for name, _, _ in parts]
+        self.weights_, self.basis_, self.gamma_ = W, basis, gamma
+        self.tasks_, self.objective_history_ = [name for name, _, _ in parts], history
         self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(self.tasks_, W)}
         return self
