@@ -14,9 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _check_finite
 from lml.neighbors import (
     _check_n_neighbors,
+    _check_size,
     _class_numbers,
     _labels,
     _sorted_classes,
@@ -296,7 +297,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         ValueError, TypeError
             If a row, a label, the name or a number cannot be used; nothing has changed then.
         """
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = _reference_rows(X)
         classes, codes = _sorted_classes(y)
         check_consistent_length(X, codes)
         _check_name(task)
@@ -334,7 +335,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
             raise ValueError(
                 f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
             )
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = _reference_rows(X)
         D = self.references_[task][0].shape[1]
         if X.shape[1] != D:
             raise ValueError(
@@ -350,6 +351,15 @@ class LifelongKNeighborsClassifier(BaseEstimator):
     def reference_nbytes_(self):
         """Bytes of the reference rows and labels of all tasks."""
         return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
+
+
+def _reference_rows(X):
+    """Rows as they are kept: dense or CSR, in single or double precision, finite."""
+    kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
+    X = check_array(X, dtype=[np.float64, np.float32], **kwargs)
+    _check_finite(X, "X")
+    _check_size(X, "X")
+    return X
 
 
 def _nbytes(X):
@@ -441,6 +451,12 @@ def _keep_references(reader, tasks):
     """Keep the training rows of all tasks; refuse test rows that could not be classified."""
     for task in tasks:
         reader.fit(task.X_train, task.y_train, task=task.name)
+        first, own = (reader.references_[t.name][0].shape[1] for t in (tasks[0], task))
+        if own != first:
+            raise ValueError(
+                f"X_train of task {task.name!r} has {own} features, that of {tasks[0].name!r} has"
+                f" {first}: the tasks of a stream share one feature space"
+            )
         X_test, _ = reader._query(task.X_test, task.name)
         check_consistent_length(X_test, _class_numbers(task.y_test)[0])
 
@@ -455,7 +471,7 @@ def evaluate_stream(
     learner : object with ``partial_fit(X, y, task=)``, ``task_metric(task)``, ``metric_type_``
         Trained in place.
     tasks : iterable of objects with name, X_train, y_train, X_test, y_test
-        In order of arrival; names are unique. See `lml.datasets.Task`.
+        In order of arrival, of one feature space; names are unique. See `lml.datasets.Task`.
     n_neighbors, max_references, random_state
         As for `LifelongKNeighborsClassifier`.
     unseen : callable or None, default=None
@@ -469,7 +485,8 @@ def evaluate_stream(
     ------
     ValueError
         If there is no task, a name comes twice, or rows, labels or a number cannot be used;
-        nothing has been learned then.
+        nothing has been learned then. What only the learner can refuse, such as a task of one
+        class, it refuses when that task arrives.
 
     Notes
     -----

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lml.metrics import FactoredMetric, _check_rows, _learnt_metric, pairwise_scores
+from lml.metrics import FactoredMetric, _check_finite, _check_rows, _learnt_metric, pairwise_scores
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
 
@@ -74,12 +74,25 @@ def _distinct(references):
     return np.unique(inverse, return_index=True)[1], inverse
 
 
+def _check_size(X, name):
+    """Refuse rows so large that products of their squared distances overflow."""
+    values = X.data if sparse.issparse(X) else X
+    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+    if largest > 1e70:
+        raise ValueError(
+            f"{name} holds a number of size {largest:.3g}, products of its squares overflow: rescale"
+            " the rows, for example with scikit-learn's StandardScaler"
+        )
+
+
 def _prepared(metric, X, references, metric_type):
     """Checked arguments of `k_nearest`: metric, queries, references."""
     if metric_type not in ("similarity", "distance"):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
     references = _check_rows(references, metric.n_features, "references")
     X = references if X is None else _check_rows(X, metric.n_features)
+    _check_size(references, "references")
+    _check_size(X, "X")
     if not sparse.issparse(metric.factor) and metric.factor.shape[0] > metric.n_features:
         metric = metric.condensed()
     return metric, X, references
@@ -322,7 +335,10 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def _fit(self, X, y):
         if y is not None:  # validate_data says what to do about None
             self.classes_, y = _sorted_classes(y)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
+        X, y = validate_data(self, X, y, dtype=np.float64, **kwargs)
+        _check_finite(X, "X")
+        _check_size(X, "X")
         _check_n_neighbors(self.n_neighbors, X.shape[0])
         self._codes, self.estimator_, self.references_ = y, None, X.copy()
         if self.estimator is not None:
@@ -342,7 +358,8 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "references_")
         if X is not None:
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+            kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # k_nearest says where
+            X = validate_data(self, X, dtype=np.float64, reset=False, **kwargs)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         metric, metric_type = self._metric()
         return k_nearest(metric, X, self.references_, metric_type, k)

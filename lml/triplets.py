@@ -14,8 +14,8 @@ from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import FactoredMetric
-from lml.neighbors import _class_numbers
+from lml.metrics import FactoredMetric, _check_finite
+from lml.neighbors import _check_size, _class_numbers
 
 __all__ = [
     "all_triplets",
@@ -221,15 +221,9 @@ def _check_rows(X, name="X"):
         X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False,
         ensure_min_samples=0, input_name=name,
     )  # fmt: skip
-    if np.isfinite(X.data if sparse.issparse(X) else X).all():
-        return X
-    table = sparse.coo_array(X)
-    bad = np.flatnonzero(~np.isfinite(table.data))[0]
-    row, column = (int(axis[bad]) for axis in table.coords)
-    raise ValueError(
-        f"{name}[{row}, {column}] is {table.data[bad]}: remove or impute missing and "
-        "infinite values"
-    )
+    _check_finite(X, name)
+    _check_size(X, name)
+    return X
 
 
 def _squared_norms(X):

@@ -6,6 +6,7 @@ L-BFGS on a rounded hinge, with a lower bound from the dual; optionally shrunk t
 of the identity. The metric is a squared distance.
 """
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -445,7 +446,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows, at least 3; dense.
         y : array-like of shape (n_samples,)
-            Labels; at least two classes, one of them with two rows.
+            Labels of any hashable type; at least two classes, one of them with two rows.
 
         Returns
         -------
@@ -460,16 +461,24 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
             the labels allow no triplet. Nothing is stored then.
         """
         self._check_parameters()
+        learnt = copy.copy(self)
+        learnt._fit(X, y)
+        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        return self
+
+    def _fit(self, X, y):
+        """Check rows and labels, choose the targets, learn."""
         if sparse.issparse(X):
             raise TypeError(
                 f"X is sparse {X.shape}, but the metric fills all {X.shape[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=3
-        )
+        codes, labels = (None, ()) if y is None else _class_numbers(y)
+        kwargs = {"ensure_all_finite": False, "ensure_min_samples": 3}
+        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
         _check_finite(X)
-        return self._learn(X, _class_numbers(y)[0], target_neighbors(X, y, self.n_targets))
+        y = [labels[code] for code in codes]
+        self._learn(X, codes, target_neighbors(X, y, self.n_targets))
 
     def _learn(self, X, codes, targets):
         """Solve in scaled rows of the row space; store."""
@@ -482,7 +491,6 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         self.objective_history_ = np.array(problem.history)
         self.n_iter_, self.scale_ = len(problem.history) - 1, scale
         self.metric_ = self._metric(L, V)
-        return self
 
     def _metric(self, L, V):
         """The metric of L in the row space, continued to all features."""

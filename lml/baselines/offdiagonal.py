@@ -21,7 +21,7 @@ from sklearn.utils.validation import validate_data
 
 from lml.coding import _fista_iterates
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite
 from lml.neighbors import _class_numbers
 from lml.penalties import OffDiagonalL1, nearest_psd
 from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
@@ -470,9 +470,10 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
 
     def _fit(self, X, y):
         """Check the rows, choose triplets and dictionary, solve."""
-        kwargs = {"accept_sparse": "csr", "ensure_min_samples": 3}
-        X = validate_data(self, X, y, dtype=np.float64, **kwargs)[0]
-        codes, labels = _class_numbers(y)
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
+        codes, labels = (None, ()) if y is None else _class_numbers(y)
+        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        _check_finite(X, "X")
         y = [labels[code] for code in codes]  # of any type, as they are
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
         L = self._rows(X, y)
