@@ -371,6 +371,11 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
         return np.array(own)
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
     def fit(self, X, y, *, tasks):
         """Learn the metrics of all tasks.
 
@@ -443,11 +448,6 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.gap_ = float(state.objective - bound) / max(abs(state.objective), 1e-300)
         self.objective_history_, self.n_iter_ = history, len(history) - 1
         return self
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
 
 
 def _positive(value, name, infinite=False):
