@@ -11,7 +11,8 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_array, check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lml.metrics import FactoredMetric, _check_finite, _check_rows, _learnt_metric, pairwise_scores
@@ -204,6 +205,20 @@ def majority_vote(labels):
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+def _weighted_vote(codes, weights, n_votes):
+    """The class number with most votes; weights (n, m) of neighbours, nearest first.
+
+    Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
+    """
+    before = np.cumsum(weights, axis=1) - weights
+    votes = np.clip(n_votes - before, 0, weights)
+    rows = np.arange(len(codes))[:, None]
+    table = np.zeros((len(codes), codes.max(initial=0) + 1))
+    np.add.at(table, (rows, codes), votes)
+    first = (table[rows, codes] == table.max(axis=1, keepdims=True)).argmax(axis=1)
+    return codes[rows[:, 0], first]
+
+
 def _labels(y):
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
@@ -306,7 +321,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Learn the metric and keep the references.
 
         Parameters
@@ -315,6 +330,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             Rows.
         y : array-like of shape (n,)
             Labels of any hashable type.
+        sample_weight : array-like of shape (n,), optional
+            How many of the `n_neighbors` votes a row may take, at least 0: whole numbers
+            are repetitions of the row. Not for an estimator that has yet to learn.
 
         Returns
         -------
@@ -324,23 +342,41 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If X or y is not usable, there are fewer rows than neighbours, or `estimator`
-            is no learner of a metric. The classifier is then what it was before.
+            If X, y or a weight is not usable, there are fewer rows than neighbours, or
+            `estimator` is no learner of a metric. The classifier is then what it was before.
         """
         learnt = copy.copy(self)
-        learnt._fit(X, y)
+        learnt._fit(X, y, sample_weight)
         self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X, y):
+    def _weigh(self, sample_weight, n_rows):
+        """Note the weights; the rows of weight above 0."""
+        self._weights = None
+        if sample_weight is None:
+            _check_n_neighbors(self.n_neighbors, n_rows)
+            return slice(None)
+        if not (self.estimator is None or isinstance(self.estimator, FrozenEstimator)):
+            raise ValueError(
+                f"sample_weight is given, but repeated rows would change the metric that"
+                f" {type(self.estimator).__name__} learns: repeat the rows, or fit the estimator"
+                " first and give FrozenEstimator(estimator)"
+            )
+        weights = _check_weights(sample_weight, n_rows)
+        kept = np.flatnonzero(weights)
+        self._weights = weights[kept]
+        _n_voters(self._weights, self.n_neighbors)
+        return kept
+
+    def _fit(self, X, y, sample_weight):
         if y is not None:  # validate_data says what to do about None
             self.classes_, y = _sorted_classes(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
         X, y = validate_data(self, X, y, dtype=np.float64, **kwargs)
         _check_finite(X, "X")
         _check_size(X, "X")
-        _check_n_neighbors(self.n_neighbors, X.shape[0])
-        self._codes, self.estimator_, self.references_ = y, None, X.copy()
+        kept = self._weigh(sample_weight, X.shape[0])
+        self._codes, self.estimator_, self.references_ = y[kept], None, X[kept].copy()
         if self.estimator is not None:
             self.estimator_ = _unfitted(self.estimator, "estimator")
             _fitted_metric(self.estimator_, "estimator", X, y)
@@ -366,8 +402,12 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         """Labels of the rows of X (n, D), an array of shape (n,)."""
-        indices, _ = self.kneighbors(X)
-        return self.classes_[majority_vote(self._codes[indices])]
+        check_is_fitted(self, "references_")
+        if self._weights is None:
+            return self.classes_[majority_vote(self._codes[self.kneighbors(X)[0]])]
+        indices, _ = self.kneighbors(X, _n_voters(self._weights, self.n_neighbors))
+        votes = self._codes[indices], self._weights[indices]
+        return self.classes_[_weighted_vote(*votes, self.n_neighbors)]
 
     def score(self, X, y, sample_weight=None):
         """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
@@ -396,3 +436,29 @@ def _fitted_metric(learner, parameter, X, y):
             " use a learner that keeps the features"
         )
     return metric, kind
+
+
+def _check_weights(sample_weight, n_rows):
+    """The weights of the rows, finite, none below 0, some above it."""
+    weights = check_array(
+        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+    )
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weights.shape}: give ({n_rows},), one a row")
+    if weights.min() < 0:
+        row = int(weights.argmin())
+        raise ValueError(f"sample_weight[{row}] is {weights[row]}: give weights of at least 0")
+    if not weights.any():
+        raise ValueError("sample_weight: all weights are zero, give one above it at least")
+    return weights
+
+
+def _n_voters(weights, n_votes):
+    """How many neighbours have n_votes votes together, whoever they are."""
+    total = np.cumsum(np.sort(weights))
+    if _check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):
+        raise ValueError(
+            f"sample_weight sums to {total[-1]:g}, but n_neighbors is {n_votes}: ask for fewer"
+            " neighbours, or give larger weights or more rows"
+        )
+    return 1 + int(np.searchsorted(total[:-1], n_votes))
