@@ -343,9 +343,9 @@ class LifelongKNeighborsClassifier(BaseEstimator):
             )
         return X, self.references_[task]
 
-    def score(self, X, y, *, task):
-        """Accuracy on (X, y) of one task, a float in [0, 1]."""
-        return _hit_share(self.predict(X, task=task), y)
+    def score(self, X, y, sample_weight=None, *, task):
+        """Accuracy on (X, y) of one task, a float in [0, 1]; a weighted mean."""
+        return _hit_share(self.predict(X, task=task), y, sample_weight)
 
     @property
     def reference_nbytes_(self):
@@ -375,11 +375,12 @@ def _knn_labels(metric, metric_type, X, references, labels, n_neighbors):
     return majority_vote(labels[nearest])
 
 
-def _hit_share(predicted, y):
+def _hit_share(predicted, y, sample_weight=None):
     """Share of the predicted labels that equal those of y."""
     predicted, labels = predicted.tolist(), _labels(y)
-    check_consistent_length(predicted, labels)
-    return float(np.mean([a == b for a, b in zip(predicted, labels, strict=True)]))
+    check_consistent_length(predicted, labels, sample_weight)
+    hits = [a == b for a, b in zip(predicted, labels, strict=True)]
+    return float(np.average(hits, weights=sample_weight))
 
 
 @dataclass(frozen=True)

@@ -506,3 +506,14 @@ def test_extreme_rows(solver):
     assert (
         ELLA(3, solver=solver, random_state=0).partial_fit(*wide, task=0).score(*wide, task=0) > 0.9
     )
+
+
+def test_score_weighs_the_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    learner = ELLA(n_components=2, random_state=0).partial_fit(X[:20], y[:20], task="a")
+    weights = rng.integers(0, 4, size=20)
+    again = np.repeat(np.arange(20, 40), weights)
+    expected = learner.score(X[again], y[again], task="a")
+    assert learner.score(X[20:], y[20:], weights, task="a") == pytest.approx(expected)
+    assert expected != learner.score(X[20:], y[20:], task="a")

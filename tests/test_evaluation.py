@@ -386,3 +386,15 @@ def test_unseen_must_make_a_metric():
     assert learner.known == []
     with pytest.raises(TypeError, match="gave a ndarray"):
         evaluate_stream(learner, tasks, unseen=lambda _: np.eye(5))
+
+
+def test_score_weighs_the_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    knn = LifelongKNeighborsClassifier(OneMetric(3), n_neighbors=1)
+    knn.fit(X[:20], y[:20], task="a")
+    weights = rng.integers(0, 4, size=20)
+    again = np.repeat(np.arange(20, 40), weights)
+    expected = knn.score(X[again], y[again], task="a")
+    assert knn.score(X[20:], y[20:], weights, task="a") == pytest.approx(expected)
+    assert expected != knn.score(X[20:], y[20:], task="a")

@@ -620,12 +620,13 @@ class ELLA(BaseEstimator):
         p = np.exp(log - log.max(axis=1, keepdims=True))
         return p / p.sum(axis=1, keepdims=True)
 
-    def score(self, X, y, *, task):
-        """Accuracy on rows (n, n_features) of a task, a float in [0, 1]."""
+    def score(self, X, y, sample_weight=None, *, task):
+        """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
         predicted, labels = self.predict(X, task=task).tolist(), _labels(y)
         if len(labels) != len(predicted):
             raise ValueError(f"X has {len(predicted)} rows and y {len(labels)} labels")
-        return float(np.mean([a == b for a, b in zip(predicted, labels)]))
+        hits = [a == b for a, b in zip(predicted, labels)]
+        return float(np.average(hits, weights=sample_weight))
 
     def fit(self, X, y, *, tasks):
         """Forget everything and learn a table of rows, task by task.
