@@ -15,7 +15,7 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _check_finite
 from lml.penalties import OffDiagonalL1, _norm, _scaled
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
@@ -137,10 +137,11 @@ def _check_run(tol, max_iter, step=1.0, scale=1.0):
         raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
 
 
-def _first(init):
-    """A copy of the first iterate, of any shape."""
-    options = {"ensure_2d": False, "allow_nd": True, "copy": True, "input_name": "init"}
-    return check_array(init, dtype=np.float64, **options)
+def _finite(A, name, **options):
+    """An array of floats, with two axes by default; an error says where it is not finite."""
+    A = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
+    _check_finite(A, name)
+    return A
 
 
 def fista(
@@ -202,7 +203,7 @@ def fista(
     [[1.0, 0.5], [0.5, 2.0]]
     """
     _check_run(tol, max_iter, step, 1.0 if scale is None else scale)
-    W, history = _first(init), []
+    W, history = _finite(init, "init", ensure_2d=False, allow_nd=True, copy=True), []
     scale = _norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step) in enumerate(iterates):  # noqa: B007
@@ -235,7 +236,7 @@ def _check_target(target, L):
 
 def _check_coding(dictionary, target, code_penalty, init):
     """The dictionary as an array; every argument checked before any work is done."""
-    L = check_array(dictionary, dtype=np.float64, order="C", input_name="dictionary")
+    L = _finite(dictionary, "dictionary", order="C")
     d = _check_target(target, L)
     if not isinstance(code_penalty, Real) or not 0.0 <= code_penalty < np.inf:
         raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
@@ -245,7 +246,7 @@ def _check_coding(dictionary, target, code_penalty, init):
         )
     start = np.zeros((d, d))
     if init is not None:
-        start = check_array(init, dtype=np.float64, input_name="init")
+        start = _finite(init, "init")
     return L, start / 2 + start.T / 2
 
 

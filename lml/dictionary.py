@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.utils import check_array
 
+from lml.coding import _finite
 from lml.metrics import FactoredMetric
 from lml.triplets import triplet_gradient
 
@@ -269,7 +269,7 @@ def polar_factors(dictionary):
     >>> change.round(6).tolist(), rows.round(6).tolist()
     ([[5.0]], [[0.6, 0.8]])
     """
-    L = check_array(dictionary, dtype=np.float64, order="C", input_name="dictionary")
+    L = _finite(dictionary, "dictionary", order="C")
     if L.shape[0] > L.shape[1]:
         raise ValueError(
             f"dictionary has {L.shape[0]} rows in {L.shape[1]} features: at most"
@@ -415,7 +415,7 @@ def dictionary_step(
 
 
 def _check_step(dictionary, code, X, dictionary_penalty, max_move):
-    L = check_array(dictionary, dtype=np.float64, order="C", input_name="dictionary")
+    L = _finite(dictionary, "dictionary", order="C")
     d, n_features = L.shape
     if np.shape(code) != (d, d):
         raise ValueError(f"code has shape {np.shape(code)}, dictionary {d} rows: use ({d}, {d})")

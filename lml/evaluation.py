@@ -301,6 +301,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         classes, codes = _sorted_classes(y)
         check_consistent_length(X, codes)
         _check_name(task)
+        self._check_width(X, replaced=[task])
         most = self.max_references
         if most is not None and (not isinstance(most, Integral) or most < 1):
             raise ValueError(f"max_references is {most!r}: give a whole number from 1, or None")
@@ -336,12 +337,17 @@ class LifelongKNeighborsClassifier(BaseEstimator):
                 f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
             )
         X = _reference_rows(X)
-        D = self.references_[task][0].shape[1]
-        if X.shape[1] != D:
-            raise ValueError(
-                f"X has {X.shape[1]} features, the reference rows of task {task!r} have {D}"
-            )
+        self._check_width(X)
         return X, self.references_[task]
+
+    def _check_width(self, X, replaced=()):
+        """Refuse rows of other features than the reference rows that stay."""
+        for name, (rows, _) in getattr(self, "references_", {}).items():
+            if X.shape[1] != rows.shape[1] and name not in replaced:
+                raise ValueError(
+                    f"X has {X.shape[1]} features, the reference rows of task {name!r} have"
+                    f" {rows.shape[1]}: the tasks share one feature space"
+                )
 
     def score(self, X, y, sample_weight=None, *, task):
         """Accuracy on (X, y) of one task, a float in [0, 1]; a weighted mean."""
@@ -452,12 +458,6 @@ def _keep_references(reader, tasks):
     """Keep the training rows of all tasks; refuse test rows that could not be classified."""
     for task in tasks:
         reader.fit(task.X_train, task.y_train, task=task.name)
-        first, own = (reader.references_[t.name][0].shape[1] for t in (tasks[0], task))
-        if own != first:
-            raise ValueError(
-                f"X_train of task {task.name!r} has {own} features, that of {tasks[0].name!r} has"
-                f" {first}: the tasks of a stream share one feature space"
-            )
         X_test, _ = reader._query(task.X_test, task.name)
         check_consistent_length(X_test, _class_numbers(task.y_test)[0])
 

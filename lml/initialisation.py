@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
+from lml.metrics import _check_finite
 from lml.triplets import _check_rows, _count
 
 __all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
@@ -60,8 +61,9 @@ def orthonormal_rows(L, tol=None):
     [[0.0, 1.0], [1.0, 0.0]]
     """
     L = np.asarray(L, dtype=float)
-    if L.ndim != 2 or not np.isfinite(L).all():
-        raise ValueError(f"L has shape {L.shape}: give a finite two-dimensional array of rows")
+    if L.ndim != 2:
+        raise ValueError(f"L has shape {L.shape}: give a two-dimensional array of rows")
+    _check_finite(L, "L")
     L = _unit_rows(L)
     if not L.size:
         return L

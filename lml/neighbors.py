@@ -100,7 +100,8 @@ def _prepared(metric, X, references, metric_type):
 
 
 def _check_n_neighbors(n_neighbors, n_references, without_itself=False):
-    if not isinstance(n_neighbors, Integral) or n_neighbors < 1:
+    whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
+    if not whole or n_neighbors < 1:
         raise ValueError(f"n_neighbors is {n_neighbors!r}: give a whole number of at least 1")
     if n_neighbors > n_references - without_itself:
         raise ValueError(
@@ -241,7 +242,7 @@ def _class_numbers(y):
     for row, label in enumerate(labels):
         missing = isinstance(label, Real) and label - label != 0  # NaN or infinite
         if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
-            raise ValueError(f"y[{row}] is {label!r}: drop the rows without a label")
+            raise ValueError(f"y[{row}] is {label}: drop the rows without a label")
         try:
             codes.append(seen.setdefault(label, len(seen)))
         except TypeError:
@@ -378,6 +379,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         kept = self._weigh(sample_weight, X.shape[0])
         self._codes, self.estimator_, self.references_ = y[kept], None, X[kept].copy()
         if self.estimator is not None:
+            _check_two_classes(self.classes_)
             self.estimator_ = _unfitted(self.estimator, "estimator")
             _fitted_metric(self.estimator_, "estimator", X, y)
 
@@ -425,6 +427,15 @@ def _unfitted(learner, parameter):
             f"{parameter} is {learner!r}: give an instance of a metric learner, such as OASIS()"
         )
     return clone(learner)
+
+
+def _check_two_classes(classes):
+    """Refuse a single label, by its name: the learner sees numbers only."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds one class only ({classes.tolist()[0]!r}), so there is no dissimilar pair:"
+            " give rows of at least two classes, or use no estimator"
+        )
 
 
 def _fitted_metric(learner, parameter, X, y):

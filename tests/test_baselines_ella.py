@@ -517,3 +517,18 @@ def test_score_weighs_the_rows():
     expected = learner.score(X[again], y[again], task="a")
     assert learner.score(X[20:], y[20:], weights, task="a") == pytest.approx(expected)
     assert expected != learner.score(X[20:], y[20:], task="a")
+
+
+def test_a_missing_label_of_a_second_visit_is_named_by_its_row_of_that_visit():
+    X, y = np.random.default_rng(0).normal(size=(8, 3)), ["a", "b"] * 4
+    learner = ELLA(n_components=2, random_state=0).partial_fit(X, y, task="t")
+    with pytest.raises(ValueError, match=r"y\[2\] is None"):
+        learner.partial_fit(X, ["a", "b", None, "b"] * 2, task="t")
+
+
+def test_learning_leaves_the_global_seed_alone():
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 3
+    ELLA(n_components=2, random_state=0).partial_fit(X, y, task="t")
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002

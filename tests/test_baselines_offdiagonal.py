@@ -364,7 +364,7 @@ def test_labels_of_other_types_and_the_classifier():
         ({"max_iter": 0}, "max_iter is 0"),
         ({"n_components": 2.5}, "n_components is 2.5"),
         ({"dictionary": np.ones((2, 3))}, "dictionary has 3 columns but X has 4 features"),
-        ({"dictionary": np.array([[np.nan] * 4])}, "dictionary contains NaN"),
+        ({"dictionary": np.array([[np.nan] * 4])}, r"dictionary\[0, 0\] is nan"),
     ],
 )
 def test_bad_parameters_are_named_and_a_fitted_learner_keeps_its_state(parameters, said):

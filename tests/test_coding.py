@@ -291,7 +291,7 @@ def test_a_target_without_anything_in_the_dictionary_needs_no_steps():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"init": np.full((4, 4), np.nan)}, "init contains NaN"),
+        ({"init": np.full((4, 4), np.nan)}, r"init\[0, 0\] is nan"),
         ({"code_penalty": "a"}, "code_penalty is 'a'"),
         ({"code_penalty": None}, "code_penalty is None"),
         ({"max_iter": 1.5}, "max_iter is 1.5"),

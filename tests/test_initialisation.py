@@ -48,9 +48,16 @@ def test_orthonormal_rows_of_hard_arrays():
     assert_orthonormal(orthonormal_rows(np.random.default_rng(0).random((7, 3))), (3, 3))
 
 
-@pytest.mark.parametrize("bad", [[1.0, 2.0], [[np.nan, 1.0]], [[[1.0]]]])
-def test_orthonormal_rows_reject(bad):
-    with pytest.raises(ValueError, match="two-dimensional"):
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ([1.0, 2.0], "two-dimensional"),
+        ([[[1.0]]], "two-dimensional"),
+        ([[2.0, np.nan]], r"L\[0, 1\] is nan"),
+    ],
+)
+def test_orthonormal_rows_reject(bad, said):
+    with pytest.raises(ValueError, match=said):
         orthonormal_rows(bad)
 
 

@@ -22,7 +22,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.baselines.pooled import split_tasks
 from lml.lifelong import _check_choice, _check_number
-from lml.neighbors import _labels, _sorted_classes
+from lml.neighbors import _class_numbers, _labels, _sorted_classes
 from lml.triplets import _check_rows
 
 __all__ = [
@@ -200,7 +200,8 @@ def sparse_code(gram, target, penalty):
     r = linalg.solve_triangular(R, target, trans=1)
     if penalty == 0:
         return linalg.solve_triangular(R, r)
-    lasso = Lasso(penalty / (2 * k), fit_intercept=False, tol=1e-4, max_iter=1000)
+    options = {"tol": 1e-4, "max_iter": 1000, "random_state": 0}  # leave the global seed alone
+    lasso = Lasso(penalty / (2 * k), fit_intercept=False, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the next step finishes it
         start = lasso.fit(R, r).coef_
@@ -472,6 +473,7 @@ class ELLA(BaseEstimator):
             raise ValueError(f"X has {X.shape[0]} rows and y {len(labels)} labels: give one each")
         if not labels:
             raise ValueError(f"X has 0 rows for task {task!r}: give at least one")
+        _class_numbers(labels)  # names a row of this visit that has no label
         return X, labels
 
     def _check_features(self, X):
@@ -580,7 +582,11 @@ class ELLA(BaseEstimator):
     def _check_known(self, task):
         if not getattr(self, "tasks_", None):
             raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
-        if task not in self.tasks_:
+        try:
+            known = task in self.tasks_
+        except TypeError:
+            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+        if not known:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
 
     def __sklearn_is_fitted__(self):

@@ -401,12 +401,12 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             a task allow no triplet. Nothing is stored then.
         """
         self._check_parameters()
-        if sparse.issparse(X):
+        parts = split_tasks(X, y, tasks)
+        if sparse.issparse(parts[0][1]):
             raise TypeError(
                 f"X is sparse {X.shape}, but the metrics fill all {X.shape[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
-        parts = split_tasks(X, y, tasks)
         names = [name for name, _, _ in parts]
         own = self._own_penalties(names)
         for name, _, labels in parts:

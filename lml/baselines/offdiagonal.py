@@ -19,7 +19,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
-from lml.coding import _fista_iterates
+from lml.coding import _finite, _fista_iterates
 from lml.initialisation import initial_dictionary
 from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite
 from lml.neighbors import _class_numbers
@@ -506,7 +506,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         if self.dictionary is None:
             rng = check_random_state(self.random_state)
             return initial_dictionary(X, y, self.n_components, random_state=rng)
-        L = check_array(self.dictionary, dtype=np.float64, input_name="dictionary")
+        L = _finite(self.dictionary, "dictionary")
         if L.shape[1] != X.shape[1]:
             raise ValueError(
                 f"dictionary has {L.shape[1]} columns but X has {X.shape[1]} features: "

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
+from lml.coding import _finite
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.triplets import sample_triplets
@@ -264,7 +264,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
             if not isinstance(self.coupling, Real) or not self.coupling >= 0:
                 raise ValueError(f"coupling is {self.coupling!r}: give a number of at least 0")
             return relation_inverse(n_tasks, self.coupling)
-        A = check_array(self.relation, dtype=np.float64, input_name="relation")
+        A = _finite(self.relation, "relation")
         if A.shape != (n_tasks, n_tasks) or not np.allclose(A, A.T):
             raise ValueError(
                 f"relation has shape {A.shape} with {n_tasks} tasks: give a symmetric matrix"

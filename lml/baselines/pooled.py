@@ -11,17 +11,26 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d, get_tags
 
+from lml.neighbors import _as_array, _labels
 from lml.single_task import TaskMetricsMixin
 from lml.triplets import _check_rows, _class_numbers
 
 __all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
 
 
+def _is_name(name):
+    """Whether a value can be found again in a table."""
+    try:
+        return name is not None and {name: name}.get(name) is name and bool(name == name)
+    except (TypeError, ValueError):  # not hashable, or compared entry by entry
+        return False
+
+
 def _task_names(tasks):
     """The name of the task of each row, and the distinct names by first appearance."""
     names = list(tasks.tolist() if hasattr(tasks, "tolist") else tasks)
     for row, name in enumerate(names):
-        if name is None or name != name or isinstance(name, (list, dict, set)):
+        if not _is_name(name):
             raise ValueError(f"tasks[{row}] is {name!r}: give each row the name of its task")
     return names, list(dict.fromkeys(names))
 
@@ -29,12 +38,7 @@ def _task_names(tasks):
 def _label_array(y):
     """One label a row, in an array that keeps labels of different types apart."""
     _class_numbers(y)  # refuses rows without a label
-    mixed = isinstance(y, (list, tuple)) and len({type(label) for label in y}) > 1
-    if not mixed:
-        return column_or_1d(y)
-    labels = np.empty(len(y), dtype=object)
-    labels[:] = y
-    return labels
+    return _as_array(_labels(y)) if isinstance(y, (list, tuple)) else column_or_1d(y)
 
 
 def _check_table(X, y, tasks):
