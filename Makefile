@@ -1,7 +1,10 @@
 # make book   build the package from the chapters, execute them, render the site
 # make test   everything that must hold before a change is merged
 PYTHON ?= python3
+# numpy 2.0 has no wheel for Python 3.13.
+PYTHON_OLDEST ?= python3.11
 VENV := .venv
+OLDEST := .venv-oldest
 BIN := $(CURDIR)/$(VENV)/bin
 JOBS ?= auto
 
@@ -20,7 +23,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test tangle execute site-check results verify clean
+.PHONY: help book test test-oldest coverage dist tangle execute site-check results verify clean
+
+# Tests of the book, of its tools and of the pins; the others are the package's own.
+BOOK_TESTS := chapters readme site structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,6 +58,27 @@ test: $(VENV)/ready  ## tangle check, ruff, pytest, nbval and the contract of th
 	$(BIN)/ruff format --check lml tests tools book/_ext
 	$(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
+
+$(OLDEST)/ready: requirements-oldest.txt pyproject.toml
+	$(PYTHON_OLDEST) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet -r requirements-oldest.txt
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported versions
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
+
+coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests
+
+dist: $(VENV)/ready  ## sdist and wheel in dist/, each tried in an environment of its own
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	set -e; for file in dist/*; do \
+	  $(PYTHON) -m venv --clear build/fresh; \
+	  build/fresh/bin/python -m pip install --quiet --constraint requirements.txt "$$file"; \
+	  build/fresh/bin/python -I tools/try_dist.py; \
+	done
 
 tangle: $(VENV)/ready  ## write lml/ from the chapters
 	$(BIN)/python tools/tangle.py

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires, version
 from types import SimpleNamespace
@@ -13,15 +15,21 @@ import lml_cells
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 from sphinx.pycode import ModuleAnalyzer
 from tangle import ROOT, read_chapters
 
 MODULES = [chapter.module for chapter in read_chapters(ROOT) if chapter.cells]
-PINNED = [
-    Requirement(line)
-    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    if line.strip() and not line.startswith("#")
-]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def read_pins(name: str) -> list[Requirement]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+
+
+PINNED = read_pins("requirements.txt")
+OLDEST = read_pins("requirements-oldest.txt")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -56,18 +64,51 @@ def test_api_page_lists_every_module_in_the_order_of_the_chapters():
 
 
 def test_every_pin_is_exact_and_jupyter_book_stays_below_2():
-    loose = [str(r) for r in PINNED if [s.operator for s in r.specifier] != ["=="]]
+    loose = [str(r) for r in PINNED + OLDEST if [s.operator for s in r.specifier] != ["=="]]
     assert not loose
     pins = {r.name.lower(): next(iter(r.specifier)).version for r in PINNED}
     assert pins["jupyter-book"].startswith("1.")
 
 
 def test_pins_satisfy_the_bounds_of_the_distribution():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = {r.name.lower(): next(iter(r.specifier)).version for r in PINNED}
-    for text in project["dependencies"]:
+    for text in PROJECT["project"]["dependencies"]:
         bound = Requirement(text)
         assert pins[bound.name] in bound.specifier
+
+
+def test_the_oldest_pins_are_the_lower_bounds_of_the_distribution():
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    bounds = [*project["dependencies"], *(text for extra in extras for text in extra)]
+    pins = {r.name.lower(): Version(next(iter(r.specifier)).version) for r in OLDEST}
+    for text in bounds:
+        bound = Requirement(text)
+        [lower] = bound.specifier
+        assert lower.operator == ">=", f"{text}: a lower bound and nothing else"
+        assert pins[bound.name] == Version(lower.version), f"requirements-oldest.txt: {text}"
+
+
+def test_importing_the_package_loads_nothing_but_itself_and_what_scikit_learn_loads():
+    """Plots, data sets and clusters are loaded where they are used, not by `import lml`."""
+    code = """
+import numpy, scipy, sklearn, sys
+before = set(sys.modules)
+import lml
+print(*sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    packages = {name.split(".")[0].lstrip("_") for name in loaded} - sys.stdlib_module_names
+    assert packages - {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"} == {"lml"}
+    heavy = {"lml.ablations", "lml.comparison", "lml.datasets", "lml.experiments", "lml.systems"}
+    assert "lml.oasis" in loaded
+    assert not heavy & set(loaded)
+
+
+def test_the_package_is_marked_as_typed():
+    assert (ROOT / "lml" / "py.typed").is_file()
+    assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["lml"]
 
 
 def test_environment_and_workflows_read_the_one_list():
