@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
-def _square(W, name="W"):
+def _square(W: ArrayLike, name: str = "W") -> NDArray[np.float64]:
     if sparse.issparse(W) or np.iscomplexobj(W):
         raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
     W = np.asarray(W, dtype=float)
@@ -24,7 +25,7 @@ def _square(W, name="W"):
     return W
 
 
-def _with_diagonal(W, source):
+def _with_diagonal(W: NDArray[np.float64], source: NDArray[np.float64]) -> NDArray[np.float64]:
     """W (changed in place) with the diagonal of source."""
     np.fill_diagonal(W, source.diagonal())
     return W
@@ -64,7 +65,7 @@ class OffDiagonalL1:
 
     strength: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.strength, Real):
             raise TypeError(f"strength must be a real number, but it is {self.strength!r}")
         if not 0 <= self.strength < np.inf:
@@ -73,12 +74,12 @@ class OffDiagonalL1:
                 " for a diagonal code use strength_max"
             )
 
-    def value(self, W):
+    def value(self, W: ArrayLike) -> float:
         """The penalty of a square matrix W (d, d), a float."""
         W = np.abs(_square(W))
         return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
 
-    def prox(self, W, step=1.0):
+    def prox(self, W: ArrayLike, step: float = 1.0) -> NDArray[np.float64]:
         """The proximal operator of step * penalty: soft threshold off the diagonal.
 
         Parameters
@@ -104,7 +105,7 @@ class OffDiagonalL1:
         threshold = step * self.strength
         return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
 
-    def certificate(self, W, gradient):
+    def certificate(self, W: ArrayLike, gradient: ArrayLike) -> float:
         """Distance of -gradient to the subdifferential of the penalty at W.
 
         Parameters
@@ -132,7 +133,7 @@ class OffDiagonalL1:
         return _norm(_with_diagonal(distance, G))
 
     @staticmethod
-    def strength_max(B, gram=None):
+    def strength_max(B: ArrayLike, gram: ArrayLike | None = None) -> float:
         """Smallest strength with a diagonal code.
 
         Parameters
@@ -163,20 +164,20 @@ class OffDiagonalL1:
         return float(off.max(initial=0.0))
 
 
-def _scaled(X):
+def _scaled(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     """X divided by the power of two above its entries, and the exponent."""
     largest = np.abs(X).max(initial=0.0)
     power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
     return np.ldexp(X, -power), power
 
 
-def _norm(X):
+def _norm(X: NDArray[np.float64]) -> float:
     """The Frobenius norm; its squares neither overflow nor vanish."""
     X, power = _scaled(X)
     return float(np.ldexp(np.linalg.norm(X), power))
 
 
-def nearest_psd(W):
+def nearest_psd(W: ArrayLike) -> NDArray[np.float64]:
     """The positive semi-definite matrix nearest to W in the Frobenius norm.
 
     Parameters

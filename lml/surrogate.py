@@ -8,6 +8,8 @@ objectives and the penalties that keep the minimiser where it is.
 
 import numpy as np
 
+from lml.metrics import FactoredMetric
+
 __all__ = [
     "dropped_constant",
     "linearized_objective",
@@ -17,14 +19,14 @@ __all__ = [
 ]
 
 
-def _check_rate(learning_rate):
+def _check_rate(learning_rate: float) -> float:
     """The learning rate as a float; it must be positive and finite."""
     if not (np.isscalar(learning_rate) and 0 < learning_rate < np.inf):
         raise ValueError(f"learning_rate is {learning_rate!r}: give a finite number above 0")
     return float(learning_rate)
 
 
-def _check_same_space(**metrics):
+def _check_same_space(**metrics: FactoredMetric) -> None:
     """All metrics must have the same number of features."""
     (first, one), *rest = metrics.items()
     for name, other in rest:
@@ -35,7 +37,9 @@ def _check_same_space(**metrics):
             )
 
 
-def target_metric(metric, gradient, learning_rate):
+def target_metric(
+    metric: FactoredMetric, gradient: FactoredMetric, learning_rate: float
+) -> FactoredMetric:
     """The target M - eta G of one gradient step, kept factored.
 
     Parameters
@@ -69,7 +73,13 @@ def target_metric(metric, gradient, learning_rate):
     return metric - _check_rate(learning_rate) * gradient
 
 
-def linearized_objective(candidate, metric, loss, gradient, learning_rate):
+def linearized_objective(
+    candidate: FactoredMetric,
+    metric: FactoredMetric,
+    loss: float,
+    gradient: FactoredMetric,
+    learning_rate: float,
+) -> float:
     """Tangent of the loss at a metric plus the proximal term, l + <Z - M, G> + |Z - M|^2 / 2 eta.
 
     Parameters
@@ -106,7 +116,7 @@ def linearized_objective(candidate, metric, loss, gradient, learning_rate):
     return float(loss + step.inner(gradient) + step.norm() ** 2 / (2 * _check_rate(learning_rate)))
 
 
-def surrogate_objective(candidate, target):
+def surrogate_objective(candidate: FactoredMetric, target: FactoredMetric) -> float:
     """Half the squared distance to the target, |Z - M*|^2 / 2.
 
     Parameters
@@ -133,7 +143,7 @@ def surrogate_objective(candidate, target):
     return float((candidate - target).norm() ** 2 / 2)
 
 
-def dropped_constant(loss, gradient, learning_rate):
+def dropped_constant(loss: float, gradient: FactoredMetric, learning_rate: float) -> float:
     """What completing the square leaves over: l(M) - eta |G|^2 / 2.
 
     Parameters
@@ -164,7 +174,7 @@ def dropped_constant(loss, gradient, learning_rate):
     return float(loss - _check_rate(learning_rate) * gradient.norm() ** 2 / 2)
 
 
-def surrogate_penalty(penalty, learning_rate):
+def surrogate_penalty(penalty: float, learning_rate: float) -> float:
     """Penalty for f = |Z - M*|^2 / 2 that keeps the minimiser: eta times the one beside the loss.
 
     Parameters
