@@ -38,6 +38,7 @@ DERIVED = re.compile(
     r"(?:eqs?\.\s+(?P<labels>\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*))?"
 )
 PARAGRAPH = re.compile(r'^([ \t]*)(.*Derived in [^\n]*(?:\n\1(?!["\s])[^\n]*)*)', re.MULTILINE)
+CONSTANT = (ast.Assign, ast.AnnAssign)
 WIDTH = 100
 
 
@@ -260,7 +261,7 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
                 define(name, index)
             if isinstance(node, ast.ClassDef):
                 where_class[node.name] = len(blocks)
-            if isinstance(node, ast.Assign) and isinstance(before, ast.Assign):
+            if isinstance(node, CONSTANT) and isinstance(before, CONSTANT):
                 blocks[-1] += "\n" + text  # constants of one cell stand together
             else:
                 blocks.append(text)
