@@ -190,9 +190,9 @@ def _low_rank(gradient, rank):
         theta, rows = _gram_spectrum(gradient.factor, gradient.core, rank)
     else:
         spectrum = gradient.compress()
-        theta, rows = spectrum.core, spectrum.factor[:rank]
+        theta, rows = spectrum.core, spectrum.factor[:rank].copy()  # not a view of all
     error = linalg.norm(theta[rank:]) / max(linalg.norm(theta), np.finfo(float).tiny)
-    return FactoredMetric(gradient.alpha, rows, theta[:rank]), float(error)
+    return FactoredMetric(gradient.alpha, rows, theta[:rank].copy()), float(error)
 
 
 class RunningGradient:

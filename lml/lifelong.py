@@ -7,13 +7,16 @@ the shared dictionary and moves the dictionary, without any row of an earlier ta
 
 import copy
 import numbers
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field, fields, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import validate_data
 
 from lml.dictionary import (
     DictionaryStep,
@@ -25,11 +28,23 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _split_pairs, _times
+from lml.metrics import FactoredMetric, _times
 from lml.neighbors import _class_numbers, _fitted_metric, _labels, _unfitted
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
+from lml.single_task import TaskMetricsMixin
+from lml.state import (
+    about,
+    decode,
+    decode_parameters,
+    encode,
+    encode_parameters,
+    expect,
+    read_state,
+    reading,
+    write_state,
+)
 from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
@@ -75,7 +90,28 @@ class TaskRecord:
     loss_after: float
 
 
-class LifelongMetricLearner(BaseEstimator):
+@dataclass(frozen=True, eq=False)
+class _State:
+    """All that is known after some visits; it never changes."""
+
+    dictionary: np.ndarray | None = None
+    codes: dict = field(default_factory=dict)
+    tasks: dict = field(default_factory=dict)  # task to TaskRecord
+    memory: GradientMemory | None = None
+    metric_type: str | None = None
+    columns: tuple | None = None  # names, for data frames
+    root: int | None = None  # of the seeds
+
+    def __post_init__(self):
+        for array in (self.dictionary, *self.codes.values()):
+            if array is not None:
+                array.flags.writeable = False
+
+    def __reduce__(self):
+        return type(self), tuple(vars(self).values())  # a copy is locked too
+
+
+class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
 
     Parameters
@@ -130,6 +166,9 @@ class LifelongMetricLearner(BaseEstimator):
         Low-rank gradients of the tasks, when `gradient_memory` is not 0.
     metric_type_ : {"similarity", "distance"}
     n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns, when the first task was a data frame; the later ones must have the
+        same.
 
     Notes
     -----
@@ -138,6 +177,10 @@ class LifelongMetricLearner(BaseEstimator):
     `lml.evaluation.LifelongKNeighborsClassifier`. What is outside the row space of the
     dictionary is lost; with n_components = n_features and code_penalty = 0 each metric is the base
     learner's.
+
+    Any number of threads may read while one learns: an answer is that of the state before the
+    visit or after it. Visits by several threads come one after another. A visit that fails or
+    is interrupted changes nothing. `save` and `load` keep a learner in a file.
 
     Examples
     --------
@@ -150,6 +193,8 @@ class LifelongMetricLearner(BaseEstimator):
     >>> learner.transform(X[:3] / 16, task="low").shape
     (3, 20)
     """
+
+    _state = _State()
 
     def __init__(
         self,
@@ -168,8 +213,7 @@ class LifelongMetricLearner(BaseEstimator):
         n_triplets=3000,
         random_state=None,
     ):
-        self.base_learner = base_learner
-        self.n_components = n_components
+        self.base_learner, self.n_components = base_learner, n_components
         self.code_penalty = code_penalty
         self.dictionary_penalty = dictionary_penalty
         self.dictionary_loss = dictionary_loss
@@ -184,7 +228,7 @@ class LifelongMetricLearner(BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Rows of this visit only; they are not kept.
         y : array-like of shape (n_samples,)
             Labels of any type, at least two classes and a class with two rows.
@@ -201,17 +245,22 @@ class LifelongMetricLearner(BaseEstimator):
             If the rows, the labels, the task or a parameter cannot be used. The learner is
             then exactly what it was before the call.
         """
+        with _lock(self):
+            self._state = self._visit(X, y, task)
+        return self
+
+    def _visit(self, X, y, task):
+        """The state after a visit."""
         self._check_parameters()
-        X, y, labels = self._check_task(X, y, task)
+        columns, X, y, labels = self._check_task(X, y, task)
         root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
         target, kind = self._learn_target(X, y, task, fit_seed)
         triplets = self._triplets(X, y, kind, triplet_seed)
-        start = getattr(self, "dictionary_", None)
+        start = self._state.dictionary
         if start is None:
             start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
-        state = self._next_state(start, target, X, labels, triplets, kind, task)
-        vars(self).update(state, metric_type_=kind, n_features_in_=X.shape[1], _root=root)
-        return self
+        learnt = self._next_state(start, target, X, labels, triplets, kind, task)
+        return replace(learnt, metric_type=kind, columns=columns, root=root)
 
     def _check_parameters(self):
         for name, least in (("n_components", 1), ("n_triplets", 1), ("gradient_memory", 0)):
@@ -227,22 +276,32 @@ class LifelongMetricLearner(BaseEstimator):
             _check_choice("base_learner", self.base_learner, ("oasis", "scml"))
 
     def _check_task(self, X, y, task):
-        """Rows and labels of one visit, or an error that says what is wrong."""
+        """Names of columns, rows and labels of one visit, or an error that says what is wrong."""
         try:
             hash(task)
         except TypeError:
             raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
         if task != task:
             raise ValueError(f"task={task!r} is not equal to itself: use another name")
-        X = _check_rows(X, getattr(self, "n_features_in_", None))
-        check_consistent_length(X, y)
+        rows = _check_rows(X, getattr(self, "n_features_in_", None))
+        self._check_columns(X)
+        columns = self._state.columns if self._state.dictionary is not None else _columns(X)
+        check_consistent_length(rows, y)
         codes, labels = _class_numbers(y)
         _check_classes(codes, task)
-        return X, codes, labels
+        return columns, rows, codes, labels
+
+    @property
+    def feature_names_in_(self):
+        """Names of the columns; missing when the first task had none."""
+        columns = self._learnt("feature_names_in_").columns
+        if columns is None:
+            raise AttributeError("the rows of the first task had no names of columns")
+        return np.array(columns, dtype=object)
 
     def _seeds(self, task):
         """The root seed and three seeds of this visit."""
-        root = getattr(self, "_root", None)
+        root = self._state.root
         if root is None and self.random_state is None:
             root = np.random.SeedSequence().entropy
         elif root is None:  # a generator is read, not advanced
@@ -253,7 +312,7 @@ class LifelongMetricLearner(BaseEstimator):
 
     def _record(self, task):
         """The record of a task, or a blank one with the next free number."""
-        records = getattr(self, "tasks_", {})
+        records = self._state.tasks
         number = 1 + max((record.number for record in records.values()), default=-1)
         blank = TaskRecord(number, (), 0, 0, *[0.0] * 6)
         return records.get(task, blank)
@@ -266,12 +325,12 @@ class LifelongMetricLearner(BaseEstimator):
 
     def _learn_target(self, X, y, task, seed):
         """The target metric of this visit and its type."""
-        known = getattr(self, "tasks_", {}).get(task)
+        known = self._state.tasks.get(task)
         if known and self.revisit == "step":
             return self._one_step(X, y, task, seed), self.metric_type_
         learner = self._base_learner(task, seed)
         target, kind = _fitted_metric(learner, "base_learner", X, y)
-        if kind != getattr(self, "metric_type_", kind):
+        if kind != (self._state.metric_type or kind):
             raise ValueError(
                 f"the base learner gives a {kind}, the earlier tasks have a"
                 f" {self.metric_type_}: use one kind in one learner"
@@ -299,8 +358,8 @@ class LifelongMetricLearner(BaseEstimator):
             learner.set_params(random_state=seed)
         codes = self._start_codes(task)
         if codes and "init" in parameters:
-            learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
-        elif codes and task in self.codes_:
+            learner.set_params(init=_with_identity_outside(self._state.dictionary, codes))
+        elif codes and task in self._state.codes:
             raise ValueError(
                 "revisit='warm' needs a base learner with a parameter init, which"
                 f" {type(learner).__name__} lacks: use revisit='average'"
@@ -309,7 +368,7 @@ class LifelongMetricLearner(BaseEstimator):
 
     def _start_codes(self, task):
         """Codes whose mean the base learner starts from; none for a cold start."""
-        codes = getattr(self, "codes_", {})
+        codes = self._state.codes
         if task in codes:
             return [codes[task]] if self.revisit == "warm" else []
         return list(codes.values()) if self.transfer else []
@@ -336,7 +395,7 @@ class LifelongMetricLearner(BaseEstimator):
 
     def _move_dictionary(self, start, target, X, triplets, kind, task):
         """The dictionary after its steps, and the other tasks' codes in it."""
-        old = {u: code for u, code in getattr(self, "codes_", {}).items() if u != task}
+        old = {u: code for u, code in self._state.codes.items() if u != task}
         L, codes, change = start, old, np.eye(len(start))
         longest = self.dictionary_rate
         for _ in range(self._n_steps(start, kind)):
@@ -360,7 +419,7 @@ class LifelongMetricLearner(BaseEstimator):
         """One step of the dictionary for the new code and the other tasks' codes."""
         gamma = self.dictionary_penalty
         if self._lowers(kind) == "hinge":
-            memory = getattr(self, "memory_", None)
+            memory = self._state.memory
             known = {u: C for u, C in codes.items() if memory and u in memory.gradients}
             return dictionary_step(L, code, X, triplets, kind, memory, known, gamma, longest)
         metrics, rows = {}, start
@@ -371,7 +430,7 @@ class LifelongMetricLearner(BaseEstimator):
         return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, longest)
 
     def _next_state(self, start, target, X, labels, triplets, kind, task):
-        """The attributes after the visit, as new objects."""
+        """Dictionary, codes, records and memory after the visit, as new objects."""
         L, codes = self._move_dictionary(start, target, X, triplets, kind, task)
         values = {}
         for when, rows in (("loss_before", start), ("loss_after", L)):
@@ -382,84 +441,94 @@ class LifelongMetricLearner(BaseEstimator):
         classes = tuple(dict.fromkeys((*seen.classes, *labels)))
         counts = (seen.number, classes, seen.n_rows + X.shape[0], seen.n_visits + 1)
         record = TaskRecord(*counts, **values, **_diagnostics(target, L, code))
-        tasks = self._in_order(getattr(self, "tasks_", {}), task, record)
-        return {
-            "dictionary_": L,
-            "codes_": self._in_order(codes, task, code),
-            "tasks_": tasks,
-            "memory_": self._next_memory(task, gradient, kind),
-        }
+        tasks = self._in_order(self._state.tasks, task, record)
+        memory = self._next_memory(task, gradient, kind)
+        return _State(L, self._in_order(codes, task, code), tasks, memory)
 
     def _in_order(self, table, task, value):
         """A copy of a table with one new entry, tasks in the order of first appearance."""
-        order = dict.fromkeys((*getattr(self, "tasks_", {}), task))
+        order = dict.fromkeys((*self._state.tasks, task))
         return {u: value if u == task else table[u] for u in order}
 
     def _next_memory(self, task, gradient, kind):
         """A copy of the gradient memory with this task's gradient, or None."""
         if not self.gradient_memory or self._lowers(kind) != "hinge":
             return None
-        old = getattr(self, "memory_", None)
-        memory = GradientMemory(self.gradient_memory) if old is None else copy.deepcopy(old)
+        old = self._state.memory
+        memory = GradientMemory(self.gradient_memory) if old is None else _copied(old)
         memory.store(task, gradient)
         return memory
 
     def task_metric(self, task):
         """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
-        self._check_known(task)
-        return FactoredMetric(0.0, self.dictionary_, self.codes_[task])
+        state = self._knowing(task)
+        return FactoredMetric(0.0, state.dictionary, state.codes[task])
 
-    def _check_known(self, task):
-        if not getattr(self, "tasks_", None):
+    def _knowing(self, task):
+        """The state, if the task is known."""
+        state = self._state
+        if not state.tasks:
             raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
-        if task not in self.tasks_:
-            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
+        if task not in state.tasks:
+            raise ValueError(f"task {task!r} is not known; known tasks: {list(state.tasks)}")
+        return state
 
-    def metric_matrix(self, task):
-        """The metric of a task as a dense array (n_features, n_features)."""
-        return self.task_metric(task).to_dense()
-
-    def get_metric(self, task):
-        """The PSD distance of two vectors as a callable for scikit-learn's neighbours."""
-        return self.task_metric(task).psd().distance_function()
+    def _snapshot(self):
+        return copy.copy(self)
 
     def __sklearn_is_fitted__(self):
-        return bool(getattr(self, "tasks_", None))
+        return bool(self._state.tasks)
 
-    def transform(self, X, *, task):
-        """Rows embedded so that Euclidean geometry is that of the task's PSD read-out.
+    def _learnt(self, name):
+        """The state, if there is one."""
+        state = self._state
+        if state.dictionary is None:
+            raise NotFittedError(
+                f"there is no {name} before a task: call partial_fit(X, y, task=...)"
+            )
+        return state
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, n_features)
-        task : hashable
-            A known task.
+    @property
+    def dictionary_(self):
+        """L, orthonormal rows, (n_components, n_features)."""
+        return self._learnt("dictionary_").dictionary
 
-        Returns
-        -------
-        ndarray of shape (n, k), k <= n_components
-        """
-        metric = self.task_metric(task).psd()
-        return metric.embed(_check_rows(X, self.n_features_in_))
+    @property
+    def codes_(self):
+        """Task to its code, (n_components, n_components); a copy of the table."""
+        return dict(self._learnt("codes_").codes)
 
-    def pair_score(self, pairs, *, task):
-        """Scores of pairs (n_pairs, 2, n_features); larger is closer.
+    @property
+    def tasks_(self):
+        """Task to its `TaskRecord`, in the order of first appearance; a copy of the table."""
+        return dict(self._learnt("tasks_").tasks)
 
-        x' M_t z with the code as it is for a similarity; minus the squared distance under
-        the positive semi-definite read-out for a distance.
-        """
-        metric = self.task_metric(task)
-        left, right = _split_pairs(pairs)
-        if self.metric_type_ == "similarity":
-            return metric.paired(left, right)
-        return -metric.psd().quadratic(left - right)
+    @property
+    def memory_(self):
+        """Gradients of the tasks, a copy of the GradientMemory, or None."""
+        return _copied(self._learnt("memory_").memory)
+
+    @property
+    def metric_type_(self):
+        """What the metrics are: "similarity" or "distance"."""
+        return self._learnt("metric_type_").metric_type
+
+    @property
+    def n_features_in_(self):
+        """Number of features."""
+        return self._learnt("n_features_in_").dictionary.shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.target_tags.required = True
+        return tags
 
     def fit(self, X, y, *, tasks):
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         tasks : sequence of length n_samples
             Task of each row. Tasks are learned in the order of their first row.
@@ -468,38 +537,44 @@ class LifelongMetricLearner(BaseEstimator):
         -------
         self
         """
-        X, y, tasks = _check_rows(X), _labels(y), list(tasks)
-        check_consistent_length(X, y, tasks)
+        tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+        rows, y = _check_rows(X), _labels(y)
+        check_consistent_length(rows, y, tasks)
+        columns = _columns(X)
         fresh = clone(self)
         for task in dict.fromkeys(tasks):
-            rows = np.flatnonzero([name == task for name in tasks])
-            fresh.partial_fit(X[rows], [y[row] for row in rows], task=task)
-        learned = {k: v for k, v in vars(fresh).items() if k not in self.get_params(deep=False)}
-        self.__dict__ = {**self.get_params(deep=False), **learned}
+            own = np.flatnonzero([name == task for name in tasks])
+            fresh.partial_fit(rows[own], [y[row] for row in own], task=task)
+        with _lock(self):
+            self._state = replace(fresh._state, columns=columns)
         return self
 
     def forget(self, task):
         """Drop a task's code, gradient and record; the dictionary stays."""
-        self._check_known(task)
-        kept = {
-            name: {u: v for u, v in getattr(self, name).items() if u != task}
-            for name in ("codes_", "tasks_")
-        }
-        memory = copy.deepcopy(self.memory_)
+        with _lock(self):
+            self._state = self._without(task)
+        return self
+
+    def _without(self, task):
+        state = self._knowing(task)
+        codes, tasks = (
+            {u: v for u, v in table.items() if u != task} for table in (state.codes, state.tasks)
+        )
+        memory = _copied(state.memory)
         if memory is not None:
             memory.gradients.pop(task, None)
-        vars(self).update(kept, memory_=memory)
-        return self
+            memory.errors.pop(task, None)
+        return replace(state, codes=codes, tasks=tasks, memory=memory)
 
     @property
     def state_parts_(self):
         """Bytes kept, by part: dictionary, codes, gradients, records."""
-        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
-        records = self.tasks_.values()
+        state = self._knowing(next(iter(self._state.tasks), None))
+        records, memory = state.tasks.values(), state.memory
         return {
-            "dictionary": self.dictionary_.nbytes,
-            "codes": sum(code.nbytes for code in self.codes_.values()),
-            "gradients": 0 if self.memory_ is None else self.memory_.nbytes,
+            "dictionary": state.dictionary.nbytes,
+            "codes": sum(code.nbytes for code in state.codes.values()),
+            "gradients": 0 if memory is None else memory.nbytes,
             "records": sum(8 * (9 + len(record.classes)) for record in records),
         }
 
@@ -507,6 +582,72 @@ class LifelongMetricLearner(BaseEstimator):
     def state_nbytes_(self):
         """Bytes of everything that is kept between two tasks."""
         return sum(self.state_parts_.values())
+
+    def save(self, path):
+        """Write the learner to a file, which another one that is there gives way to.
+
+        Parameters
+        ----------
+        path : str or path
+            Holds the old file or the new one at any time, whatever happens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
+            parameter is not valid. Nothing is written then.
+
+        Notes
+        -----
+        Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
+        """
+        now, arrays = copy.copy(self), {}
+        now._check_parameters()
+        meta = {"state": _pack(now._state, arrays), "parameters": encode_parameters(now, arrays)}
+        write_state(path, "LifelongMetricLearner", 1, meta, arrays)
+
+    @classmethod
+    def load(cls, path):
+        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Returns
+        -------
+        LifelongMetricLearner
+
+        Raises
+        ------
+        OSError
+            If the file cannot be opened.
+        ValueError
+            If it holds no learner of a known version, is damaged, or its parts do not belong
+            together. Nothing in it is executed.
+
+        Notes
+        -----
+        Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
+        """
+        _, meta, arrays = read_state(path, "LifelongMetricLearner", (1,))
+        with reading(path):
+            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
+            expect(fits, "entries", meta, "state and parameters")
+            state = _State() if meta["state"] is None else _unpack(meta["state"], arrays)
+            learner = cls(**decode_parameters(meta["parameters"], arrays))
+            learner._check_parameters()
+            expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
+            learner._state = state
+        return learner
+
+
+_LOCKS = WeakKeyDictionary()
+
+
+def _lock(learner):
+    """The lock under which a learner changes; a copy of the learner has another one."""
+    return _LOCKS.setdefault(learner, threading.RLock())  # one step, for all threads
 
 
 def _check_choice(name, value, choices):
@@ -546,6 +687,14 @@ def _check_rows(X, n_features=None):
             f" {n_features}: all tasks share one dictionary"
         )
     return X
+
+
+def _columns(X):
+    """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
+    reader = BaseEstimator()
+    validate_data(reader, X, skip_check_array=True)
+    names = getattr(reader, "feature_names_in_", None)
+    return None if names is None else tuple(names)
 
 
 def _with_identity_outside(L, codes):
@@ -640,3 +789,117 @@ def _diagnostics(target, L, code):
         "captured": min(inside, 1.0) ** 2,
         "off_diagonal": float(off / max(d * (d - 1), 1)),
     }
+
+
+def _copied(memory):
+    """A gradient memory with tables of its own; the gradients never change."""
+    twin = copy.copy(memory)
+    if memory is not None:
+        twin.gradients, twin.errors = dict(memory.gradients), dict(memory.errors)
+    return twin
+
+
+def _pack(state, arrays):
+    """The state as JSON; its arrays go to `arrays`."""
+    if state.dictionary is None:
+        return None
+    d = len(state.dictionary)
+    arrays["dictionary"] = state.dictionary
+    arrays["codes"] = np.reshape(list(state.codes.values()), (-1, d, d))
+    tasks = [_pack_record(task, record) for task, record in state.tasks.items()]
+    return {
+        "tasks": tasks,
+        "memory": _pack_memory(state.memory, arrays),
+        "root": state.root,
+        "metric_type": state.metric_type,
+        "columns": encode(state.columns),
+    }
+
+
+def _pack_record(task, record):
+    with about(f"task {task!r}"):
+        entries = {part.name: encode(getattr(record, part.name)) for part in fields(record)}
+        return {"task": encode(task), **entries}
+
+
+def _pack_memory(memory, arrays):
+    if memory is None:
+        return None
+    gradients = []
+    for place, (task, G) in enumerate(memory.gradients.items()):
+        arrays[f"gradient{place}"], arrays[f"weights{place}"] = G.factor, G.core
+        gradients.append([encode(task), G.alpha, memory.errors[task]])
+    return {"rank": memory.rank, "gradients": gradients}
+
+
+def _unpack(form, arrays):
+    """The state that `_pack` took apart, or an error that names what does not fit."""
+    keys = {"tasks", "memory", "root", "metric_type", "columns"}
+    expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
+    L, codes = (decode({"array": name}, arrays) for name in ("dictionary", "codes"))
+    fits = L.dtype == codes.dtype == float and L.ndim == 2 and 1 <= len(L) <= L.shape[1]
+    expect(fits, "dictionary", (L.dtype, L.shape), "floats of shape (d, D) with d <= D")
+    tasks = _unpack_records(form["tasks"])
+    fits = codes.shape == (len(tasks), len(L), len(L))
+    expect(fits, "shape of codes", codes.shape, f"that of {len(tasks)} tasks and {len(L)} rows")
+    memory = _unpack_memory(form["memory"], tasks, L.shape[1], arrays)
+    table = {task: code.copy() for task, code in zip(tasks, codes)}
+    return _State(L, table, tasks, memory, *_unpack_rest(form, L.shape[1]))
+
+
+def _fits(value, kind):
+    """Whether a value is of a type and, if a number, finite and not negative."""
+    if kind in (int, float):
+        return type(value) is kind and 0 <= value < np.inf
+    return kind is object or type(value) is kind
+
+
+def _unpack_rest(form, n_features):
+    kind, columns, root = form["metric_type"], decode(form["columns"]), form["root"]
+    expect(kind in ("similarity", "distance"), "metric_type", kind, "similarity or distance")
+    names = () if columns is None else set(columns)
+    fits = columns is None or len(names) == len(columns) == n_features
+    fits = fits and all(type(name) is str for name in names)
+    expect(fits, "columns", columns, f"{n_features} different names")
+    expect(_fits(root, int), "root", root, "a whole number")
+    return kind, columns, root
+
+
+def _unpack_records(forms):
+    """Tasks and their records."""
+    kinds = {part.name: float for part in fields(TaskRecord)}
+    kinds |= {"task": object, "classes": tuple, "number": int, "n_rows": int, "n_visits": int}
+    tasks = {}
+    for place, form in enumerate(forms):
+        expect(set(form) == set(kinds), f"task {place}", form, f"an object with {list(kinds)}")
+        values = {name: decode(value) for name, value in form.items()}
+        for name, kind in kinds.items():
+            expect(
+                _fits(values[name], kind), f"{name} of task {place}", values[name], kind.__name__
+            )
+        task = values.pop("task")
+        expect(task not in tasks, f"name of task {place}", task, "a new one")
+        tasks[task] = TaskRecord(**values)
+    numbers = [record.number for record in tasks.values()]
+    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
+    return tasks
+
+
+def _unpack_memory(form, tasks, n_features, arrays):
+    """The gradient memory, for known tasks and rows of this many features."""
+    if form is None:
+        return None
+    expect(set(form) == {"rank", "gradients"}, "memory", form, "an object with rank and gradients")
+    memory = GradientMemory(form["rank"])
+    for place, (task, alpha, error) in enumerate(form["gradients"]):
+        task = decode(task)
+        known = set(tasks) - set(memory.gradients)
+        expect(task in known, f"task of gradient {place}", task, f"one of {known}")
+        parts = [decode({"array": f"{name}{place}"}, arrays) for name in ("gradient", "weights")]
+        fits = len(parts[0]) <= memory.rank and type(alpha) is float and _fits(error, float)
+        expect(
+            fits, f"gradient {place}", (parts[0].shape, alpha, error), "of the rank, with floats"
+        )
+        memory.gradients[task] = FactoredMetric(alpha, *parts, n_features=n_features)
+        memory.errors[task] = error
+    return memory

@@ -40,6 +40,10 @@ class TaskMetricsMixin:
     [-36.0]
     """
 
+    def _snapshot(self):
+        """What one answer is read from: the learner, or a copy that no other thread changes."""
+        return self
+
     def pair_score(self, pairs, *, task):
         """Scores of pairs of rows under the metric of a task; larger is closer.
 
@@ -61,9 +65,10 @@ class TaskMetricsMixin:
         -----
         Derived in chapter 14 (single_task), eq. (single-task-score).
         """
-        metric = self.task_metric(task)
+        now = self._snapshot()
+        metric = now.task_metric(task)
         left, right = _split_pairs(pairs, metric.n_features)
-        if self.metric_type_ == "similarity":
+        if now.metric_type_ == "similarity":
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)
 
@@ -86,8 +91,9 @@ class TaskMetricsMixin:
         -----
         Derived in chapter 14 (single_task), eq. (single-task-map).
         """
-        metric = self.task_metric(task).psd()
-        self._check_columns(X)
+        now = self._snapshot()
+        metric = now.task_metric(task).psd()
+        now._check_columns(X)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
         return metric.embed(check_array(X, dtype=np.float64, **kwargs))
 

@@ -23,6 +23,7 @@ from scipy import sparse
 from lml.metrics import FactoredMetric
 
 __all__ = [
+    "about",
     "decode",
     "decode_parameters",
     "encode",
@@ -203,6 +204,15 @@ def _decode_object(tag, content, arrays):
         return known(**decode_parameters(parameters, arrays))
     expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
+
+
+@contextlib.contextmanager
+def about(part):
+    """Let a TypeError within the block begin with the part that it is about."""
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(f"{part}: {error}") from None
 
 
 def encode_parameters(estimator, arrays):

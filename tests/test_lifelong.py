@@ -1,9 +1,21 @@
 """Tests of lml.lifelong: the stream, its promises (no rows, all or nothing, same bits)."""
 
 import copy
+import inspect
+import itertools
+import json
+import os
 import pickle
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
@@ -12,11 +24,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 
 from lml import lifelong
+from lml.baselines.lmnn import LMNN
+from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
+from lml.state import read_state, write_state
 
 NAMES = ("paris", 42, ("a", 1))
 
@@ -537,7 +552,7 @@ def test_labels_are_names_of_any_type_for_every_base_and_visit(base, revisit, na
 def test_a_base_learner_that_learns_no_metric_is_named_and_changes_nothing():
     X, y = make_blobs(40, n_features=6, centers=3, random_state=0)
     learner = LifelongMetricLearner("scml", 3, random_state=0).partial_fit(X, y, task="a")
-    before = pickle.dumps(vars(learner)["codes_"])
+    before = pickle.dumps(learner.codes_)
     learner.set_params(base_learner=NeighborhoodComponentsAnalysis(max_iter=2))
     with pytest.raises(TypeError, match="base_learner is a NeighborhoodComponentsAnalysis"):
         learner.partial_fit(X, y, task="b")
@@ -599,3 +614,599 @@ def test_a_base_learner_of_other_rows_or_of_none_is_named(wrong):
         with pytest.raises((TypeError, ValueError), match=r"^base_learner (is|gives)"):
             learner.partial_fit(*make_task(1), task=task)
     assert vars(learner) == before
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def save_and_load(learner, path):
+    learner.save(path)
+    return LifelongMetricLearner.load(path)
+
+
+def all_of(learner):
+    """Everything that a learner knows, as bytes and plain values."""
+    state = learner._state
+    memory = state.memory and [
+        (u, G.alpha, G.factor.tobytes("A"), G.factor.flags.f_contiguous, G.core.tobytes())
+        for u, G in state.memory.gradients.items()
+    ]
+    arrays = [] if state.dictionary is None else [state.dictionary, *state.codes.values()]
+    return (
+        [(array.shape, array.tobytes()) for array in arrays],
+        [(repr(u), repr(record)) for u, record in state.tasks.items()],
+        repr(list(state.codes)),
+        memory and (state.memory.rank, memory, state.memory.errors),
+        (state.metric_type, state.columns, state.root),
+    )
+
+
+POLICIES = [
+    ({"base_learner": base, "old_tasks": old, "revisit": way, **more}, rows)
+    for base, ways in (("oasis", ("average", "step", "warm")), ("scml", ("average", "step")))
+    for old, way in itertools.product(("metrics", "codes"), ways)
+    for more in ({}, {"gradient_memory": 2, "dictionary_loss": "hinge", "transfer": True})
+    for rows in (np.array, sparse.csr_array)
+]
+STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", None, b"b", 42]
+
+
+@pytest.mark.parametrize(("policy", "rows"), POLICIES)
+def test_after_a_file_the_next_visit_goes_on_bit_for_bit(policy, rows, tmp_path):
+    bases = {"oasis": OASIS(n_steps=100), "scml": SCML(n_basis=10, n_steps=50)}
+    base = bases[policy["base_learner"]]
+    learner = make_learner(**{**policy, "base_learner": base, "n_triplets": 100})
+    for number, task in enumerate(STREAM):
+        X, y = make_task(number)
+        X[np.abs(X) < 0.3] = 0.0
+        if number in (0, 3, 6, 8):
+            twin = save_and_load(learner, tmp_path / "s.npz")
+            assert all_of(twin) == all_of(learner)
+            assert repr(twin) == repr(learner)
+            twin.partial_fit(rows(X), y, task=task)
+        learner.partial_fit(rows(X), y, task=task)
+        if number in (0, 3, 6, 8):
+            assert all_of(twin) == all_of(learner)
+
+
+def test_labels_and_names_of_columns_come_back(tmp_path):
+    X, y = make_task(0)
+    labels = ["a", ("b", 1), b"c"]
+    frame = pd.DataFrame(X, columns=list("abcdefg"))
+    learner = make_learner().partial_fit(frame, [labels[code] for code in y], task="t")
+    twin = save_and_load(learner, tmp_path / "s.npz")
+    assert twin.tasks_["t"].classes == tuple(labels)
+    assert twin.feature_names_in_.tolist() == list("abcdefg")
+
+
+@pytest.mark.parametrize("name", [np.int64(3), np.str_("a"), np.float32(0.1), np.bool_(True)])
+def test_a_numpy_name_is_found_again_by_itself_and_by_its_python_twin(name, tmp_path):
+    learner = make_learner().partial_fit(*make_task(0), task=name)
+    twin = save_and_load(learner, tmp_path / "s.npz")
+    for key in (name, name.item()):
+        np.testing.assert_array_equal(twin.metric_matrix(key), learner.metric_matrix(name))
+
+
+BASE_PARAMETERS = [
+    "oasis",
+    "scml",
+    OASIS(0.2, init=FactoredMetric.identity(7, 0.5), random_state=np.random.RandomState(1)),
+    OASIS(init=np.eye(7)),
+    SCML(n_basis=8, beta=0.0, gamma=0.5),
+    LMNN(max_iter=5),
+    OffDiagonalLearner(dictionary=np.eye(7)[:3], max_iter=20),
+]
+
+
+def shown(learner):
+    """Its representation, without addresses of objects."""
+    return re.sub("at 0x[0-9A-F]+", "", repr(learner))
+
+
+@pytest.mark.parametrize("base", BASE_PARAMETERS, ids=lambda base: repr(base)[:20])
+@pytest.mark.parametrize("random_state", [None, 5, np.random.RandomState(3)])
+def test_parameters_come_back_also_before_any_task(base, random_state, tmp_path):
+    learner = LifelongMetricLearner(base, 3, 0.1, random_state=random_state, dictionary_steps=2)
+    twin = save_and_load(learner, tmp_path / "s.npz")
+    assert shown(twin) == shown(learner)
+    assert not hasattr(twin, "tasks_")
+    if random_state is not None:
+        assert twin._seeds("t") == learner._seeds("t")
+
+
+def test_a_fresh_clone_of_a_loaded_learner_repeats_it(tmp_path):
+    learner = make_learner(random_state=np.random.RandomState(7))
+    learn(learner, NAMES[:2])
+    same(learn(clone(save_and_load(learner, tmp_path / "s")), NAMES[:2]), learner)
+
+
+def test_forgetting_all_tasks_keeps_the_dictionary_also_in_a_file(tmp_path):
+    learner = learn(make_learner(gradient_memory=2), NAMES[:1]).forget(NAMES[0])
+    twin = save_and_load(learner, tmp_path / "s")
+    assert twin.tasks_ == {}
+    np.testing.assert_array_equal(twin.dictionary_, learner.dictionary_)
+    assert all_of(learn(twin, ["new"])) == all_of(learn(learner, ["new"]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda learner: learner.partial_fit(*make_task(1), task=frozenset("a")), "frozenset"),
+        (lambda learner: learner.partial_fit(*make_task(1), task=("a", object())), r"task \('a'"),
+        (
+            lambda learner: learner.partial_fit(make_task(1)[0], [1j] * 20 + [2j] * 10, task="b"),
+            "1j",
+        ),
+        (lambda learner: learner.set_params(base_learner=Given()), "base_learner: Given"),
+        (lambda learner: learner.set_params(random_state=np.random), "random_state: <module"),
+        (lambda learner: learner.set_params(n_components=0), "n_components=0"),
+    ],
+)
+def test_what_cannot_be_stored_is_named_before_anything_is_written(spoil, said, tmp_path):
+    learner = make_learner().partial_fit(*make_task(0), task="a")
+    learner.save(tmp_path / "s")
+    before = (tmp_path / "s").read_bytes()
+    spoil(learner)
+    with pytest.raises((TypeError, ValueError), match=said):
+        learner.save(tmp_path / "s")
+    assert (tmp_path / "s").read_bytes() == before
+    assert list(tmp_path.iterdir()) == [tmp_path / "s"]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A saved learner with a memory, and the two parts of its file."""
+    learner = learn(make_learner(gradient_memory=2))
+    learner.save(tmp_path / "s.npz")
+    _, meta, arrays = read_state(tmp_path / "s.npz", "LifelongMetricLearner", [1])
+    return tmp_path / "s.npz", meta, arrays
+
+
+FAULTS = {
+    "entries is": lambda meta, arrays: meta.pop("parameters"),
+    "state is .*not an object": lambda meta, arrays: meta["state"].pop("root"),
+    "'dictionary', not": lambda meta, arrays: arrays.pop("dictionary"),
+    "'codes', not": lambda meta, arrays: arrays.pop("codes"),
+    "'gradient1', not": lambda meta, arrays: arrays.pop("gradient1"),
+    r"nothing uses is \['more'\]": lambda meta, arrays: arrays.update(more=np.ones(2)),
+    "nothing uses is .*gradient0": lambda meta, arrays: meta["state"].update(memory=None),
+    r"dictionary is .*\(7, 4\)": lambda meta, arrays: arrays.update(dictionary=np.ones((7, 4))),
+    "dictionary is .*int64": lambda meta, arrays: arrays.update(dictionary=np.ones((4, 7), int)),
+    r"codes is \(3, 5, 5\)": lambda meta, arrays: arrays.update(codes=np.ones((3, 5, 5))),
+    r"codes is \(2, 4, 4\)": lambda meta, arrays: arrays.update(codes=arrays["codes"][:2]),
+    "codes is .*that of 2 tasks": lambda meta, arrays: meta["state"]["tasks"].pop(),
+    "factor has 6 columns": lambda meta, arrays: arrays.update(gradient0=np.ones((2, 6))),
+    "core has shape": lambda meta, arrays: arrays.update(weights2=np.ones(1)),
+    r"gradient 0 is \(\(3, 7\)": lambda meta, arrays: arrays.update(
+        gradient0=np.ones((3, 7)), weights0=np.ones(3)
+    ),
+    "task of gradient 1 is 'paris'": lambda meta, arrays: meta["state"]["memory"]["gradients"][
+        1
+    ].__setitem__(0, "paris"),
+    "rank is 0": lambda meta, arrays: meta["state"]["memory"].update(rank=0),
+    "memory is": lambda meta, arrays: meta["state"]["memory"].pop("rank"),
+    "name of task 1 is 'paris'": lambda meta, arrays: meta["state"]["tasks"][1].update(
+        task="paris"
+    ),
+    "stands for no value": lambda meta, arrays: meta["state"]["tasks"][1].update(task={"a": 1}),
+    "task 2 is .*not an object": lambda meta, arrays: meta["state"]["tasks"][2].pop("n_rows"),
+    "n_rows of task 2 is -1": lambda meta, arrays: meta["state"]["tasks"][2].update(n_rows=-1),
+    "n_visits of task 0 is True": lambda meta, arrays: meta["state"]["tasks"][0].update(
+        n_visits=True
+    ),
+    "captured of task 0 is 'a'": lambda meta, arrays: meta["state"]["tasks"][0].update(
+        captured="a"
+    ),
+    "classes of task 0 is 3": lambda meta, arrays: meta["state"]["tasks"][0].update(classes=3),
+    r"numbers of the tasks is \[0, 0": lambda meta, arrays: meta["state"]["tasks"][1].update(
+        number=0
+    ),
+    "root is -1": lambda meta, arrays: meta["state"].update(root=-1),
+    "root is 'a'": lambda meta, arrays: meta["state"].update(root="a"),
+    "metric_type is 'norm'": lambda meta, arrays: meta["state"].update(metric_type="norm"),
+    "columns is .*not 7 different": lambda meta, arrays: meta["state"].update(columns=["a"] * 7),
+    "columns is .*not 7": lambda meta, arrays: meta["state"].update(columns=["a", "b"]),
+    "n_components='a'": lambda meta, arrays: meta["parameters"].update(n_components="a"),
+    "revisit='back'": lambda meta, arrays: meta["parameters"].update(revisit="back"),
+    "unexpected keyword": lambda meta, arrays: meta["parameters"].update(more=1),
+    "learner is 'Popen'": lambda meta, arrays: meta["parameters"].update(
+        base_learner={"learner": ["Popen", {"args": "true"}]}
+    ),
+}
+
+
+@pytest.mark.parametrize("said", list(FAULTS))
+def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
+    path, meta, arrays = saved
+    FAULTS[said](meta, arrays)
+    write_state(path, "LifelongMetricLearner", 1, meta, arrays)
+    with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
+        LifelongMetricLearner.load(path)
+    error.match(said)
+
+
+def test_a_state_of_something_else_is_refused(saved):
+    path, meta, arrays = saved
+    write_state(path, "Other", 1, meta, arrays)
+    with pytest.raises(ValueError, match="kind is 'Other', not 'LifelongMetricLearner'"):
+        LifelongMetricLearner.load(path)
+    write_state(path, "LifelongMetricLearner", 2, meta, arrays)
+    with pytest.raises(ValueError, match="version is 2, not 1, which this release reads"):
+        LifelongMetricLearner.load(path)
+
+
+def places(form, path=()):
+    """Paths to all entries of nested lists and objects."""
+    yield path
+    parts = form.items() if isinstance(form, dict) else enumerate(form)
+    for key, part in parts if isinstance(form, (dict, list)) else ():
+        yield from places(part, (*path, key)) if isinstance(part, (dict, list)) else [(*path, key)]
+
+
+def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
+    path, meta, arrays = saved
+    rng, outcome = np.random.default_rng(0), Counter()
+    values = [None, True, -1, 0, 3, 2**70, 1e308, "a", "scml", [], ["a", 1], {}, {"array": "codes"}]
+    values += [{"learner": ["OASIS", {}]}, {"float": "inf"}, {"bytes": "00"}, {"list": [1]}]
+    for _ in range(300):
+        text, table = json.loads(json.dumps(meta)), dict(arrays)
+        if rng.random() < 0.8:
+            ways = list(places(text))
+            *way, last = ways[rng.integers(1, len(ways))]
+            inner = text
+            for key in way:
+                inner = inner[key]
+            if rng.random() < 0.2:
+                inner.pop(last)
+            else:
+                inner[last] = values[rng.integers(len(values))]
+        else:
+            name = rng.choice(list(table))
+            shape = rng.integers(0, 8, size=rng.integers(0, 4))
+            table[name] = rng.normal(size=shape).astype(rng.choice(["f8", "f4", "i8"]))
+        write_state(path, "LifelongMetricLearner", 1, text, table)
+        try:
+            learner = LifelongMetricLearner.load(path)
+        except ValueError as error:
+            outcome["s.npz" in str(error)] += 1
+            continue
+        outcome["read"] += 1
+        assert all_of(save_and_load(learner, path)) == all_of(learner)
+        for task in getattr(learner, "tasks_", {}):
+            assert np.isfinite(learner.transform(make_task(0)[0], task=task)).all()
+    assert outcome[False] == 0
+    assert outcome[True] > 100
+    assert outcome["read"] > 25
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
+def test_nothing_saved_is_lost_when_the_process_is_killed():
+    n = os.environ.get("LML_KILL_TASKS", "60")
+    script = Path(__file__).with_name("kill_stream.py")
+    run = [sys.executable, str(script), "--tasks", n, "--kills", str(max(6, int(n) // 25))]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{n} visits, " in done.stdout
+    assert done.stdout.endswith("equal\n")
+    assert int(done.stdout.split()[2]) > 1  # kills
+
+
+# --- one state: interrupts and threads ----------------------------------------------------
+
+FILES = (inspect.getfile(lifelong), str(Path(inspect.getfile(lifelong)).parent))
+
+
+def at_step(number, act, call):
+    """Run `call`, and `act` at the n-th step inside the package: whether it came to that.
+
+    A step is a line of lml.lifelong or the beginning of any function of the package.
+    """
+    steps = itertools.count()
+
+    def trace(frame, event, _):
+        file = frame.f_code.co_filename
+        if not file.startswith(FILES[1]):
+            return None
+        if event == ("line" if file == FILES[0] else "call") and next(steps) == number:
+            sys.settrace(None)
+            act()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        answer = call()
+    finally:
+        sys.settrace(before)
+    return next(steps) <= number, answer
+
+
+def stop():
+    raise KeyboardInterrupt
+
+
+def small(**parameters):
+    parameters = {"n_components": 3, "random_state": 0, "n_triplets": 5, "dictionary_steps": 1,
+                  "gradient_memory": 1, **parameters}  # fmt: skip
+    return LifelongMetricLearner(OASIS(n_steps=3), **parameters)
+
+
+def small_task(seed):
+    return make_task(seed, n=9, n_features=5)
+
+
+CHANGES = {
+    "new": lambda learner: learner.partial_fit(*small_task(5), task="new"),
+    "known": lambda learner: learner.partial_fit(*small_task(5), task="a"),
+    "table": lambda learner: learner.fit(*small_task(5), tasks=["x"] * 9),
+    "forget": lambda learner: learner.forget("a"),
+}
+
+
+@pytest.mark.parametrize("change", [*CHANGES, "first"])
+def test_an_interrupt_anywhere_leaves_the_old_state_or_after_the_assignment_the_new(change):
+    learner = small()
+    if change != "first":
+        for number, task in enumerate(("a", "b")):
+            learner.partial_fit(*small_task(number), task=task)
+    call = CHANGES.get(change, CHANGES["new"])
+    new, old = all_of(call(copy.deepcopy(learner))), all_of(learner)
+    assert new != old
+    before, late = dict(vars(learner)), 0
+    stride = 1 if change == "forget" else int(os.environ.get("LML_STRIDE", "5"))  # 1: every step
+    for number in itertools.count(0, stride):
+        twin = copy.copy(learner)
+        try:
+            done, _ = at_step(number, stop, lambda twin=twin: call(twin))
+        except KeyboardInterrupt:
+            late += all_of(twin) == new
+            assert late or vars(twin) == before
+        else:
+            assert done
+            break
+    assert number > 10
+    assert late <= 3  # nothing is left to do but to return
+    assert all_of(learner) == old  # what the twins shared has not changed either
+    assert all_of(call(learner)) == new
+    thread = threading.Thread(target=learner.partial_fit, args=small_task(7), kwargs={"task": "z"})
+    thread.start()
+    thread.join(60)
+    assert "z" in learner.tasks_  # no lock is held
+
+
+READINGS = {
+    "transform": lambda learner: learner.transform(small_task(9)[0], task="a"),
+    "pair_score": lambda learner: learner.pair_score(small_task(9)[0][None, :2], task="a"),
+    "metric_matrix": lambda learner: learner.metric_matrix("a"),
+    "get_mahalanobis_matrix": lambda learner: learner.get_mahalanobis_matrix("a"),
+    "get_metric": lambda learner: learner.get_metric("a")(*small_task(9)[0][:2]),
+    "state_parts_": lambda learner: list(learner.state_parts_.values()),
+    "codes_": lambda learner: list(learner.codes_),
+}
+
+
+@pytest.mark.parametrize("read", list(READINGS))
+def test_a_reader_gets_the_old_or_the_new_answer_wherever_another_thread_learns(read):
+    old = small().partial_fit(*small_task(0), task="a")
+    new = small(n_components=2).set_params(base_learner=SCML(n_basis=6, n_steps=20))
+    new.partial_fit(*small_task(1), task="b").partial_fit(*small_task(2), task="a")
+    answers = [READINGS[read](learner) for learner in (old, new)]
+    assert not np.array_equal(*answers)
+    found = Counter()
+    for number in itertools.count():
+        learner = copy.copy(old)
+
+        def learn_meanwhile(learner=learner):
+            learner._state = new._state
+
+        done, answer = at_step(number, learn_meanwhile, lambda one=learner: READINGS[read](one))
+        if done:
+            break
+        places = [place for place in (0, 1) if np.array_equal(answer, answers[place])]
+        assert places, f"step {number}: {answer} is of neither state"
+        found[places[0]] += 1
+    assert found[0] > 0
+    assert found[1] > 0
+
+
+def test_a_file_holds_one_state_wherever_another_thread_learns(tmp_path):
+    old = small().partial_fit(*small_task(0), task="a")
+    new = copy.deepcopy(old).partial_fit(*small_task(2), task="b")
+    both = [all_of(old), all_of(new)]
+    for number in itertools.count(0, 7):
+        learner = copy.copy(old)
+
+        def learn_meanwhile(learner=learner):
+            learner._state = new._state
+
+        done, _ = at_step(number, learn_meanwhile, lambda one=learner: one.save(tmp_path / "s"))
+        assert all_of(LifelongMetricLearner.load(tmp_path / "s")) in both
+        if done:
+            break
+
+
+def test_threads_that_read_while_one_learns_see_only_whole_states():
+    stream = [(*small_task(number), f"t{number % 3}") for number in range(12)]
+    learner, query = small().partial_fit(*small_task(20), task="q"), small_task(9)[0]
+    allowed, twin = [], copy.deepcopy(learner)
+    for X, y, task in [(None, None, None), *stream]:
+        if task:
+            twin.partial_fit(X, y, task=task)
+        allowed.append(twin.transform(query, task="q").tobytes())
+    seen, done = [[] for _ in range(3)], threading.Event()
+
+    def read(answers):
+        while not done.is_set():
+            answers.append(learner.transform(query, task="q").tobytes())
+        answers.append(learner.transform(query, task="q").tobytes())
+
+    threads = [threading.Thread(target=read, args=(answers,)) for answers in seen]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for X, y, task in stream:
+            learner.partial_fit(X, y, task=task)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    for answers in seen:
+        order = [allowed.index(answer) for answer in answers]
+        assert order == sorted(order)
+        assert answers[-1] == allowed[-1]
+    assert all_of(learner) == all_of(twin)
+
+
+def test_threads_that_learn_at_once_take_turns_and_lose_nothing():
+    learner = small()
+    visits = [(number, f"t{number}") for number in range(6)]
+    threads = [
+        threading.Thread(target=learner.partial_fit, args=small_task(n), kwargs={"task": task})
+        for n, task in visits
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(learner.tasks_) == {task for _, task in visits}
+    assert sorted(record.number for record in learner.tasks_.values()) == list(range(6))
+    twin = small()  # the same visits in the order in which they came
+    for task in learner.tasks_:
+        twin.partial_fit(*small_task(int(task[1:])), task=task)
+    assert all_of(twin) == all_of(learner)
+
+
+def test_what_is_handed_out_cannot_change_the_learner():
+    learner = learn(make_learner(gradient_memory=2))
+    before = all_of(learner)
+    learner.codes_.clear()
+    learner.tasks_.clear()
+    learner.memory_.gradients.clear()
+    for array in (learner.dictionary_, learner.codes_[42]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 1.0
+    for name in ("dictionary_", "codes_", "tasks_", "memory_", "metric_type_", "n_features_in_"):
+        with pytest.raises(AttributeError):
+            setattr(learner, name, None)
+    assert all_of(learner) == before
+
+
+# --- growth -------------------------------------------------------------------------------
+
+
+def arrays_of(thing, seen=None):
+    """All arrays that an object holds alive, views with what they are views of."""
+    seen = {} if seen is None else seen
+    if id(thing) in seen:
+        return []
+    seen[id(thing)] = thing
+    if isinstance(thing, np.ndarray):
+        base = thing
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        return [base]
+    if isinstance(thing, dict):
+        parts = [*thing.keys(), *thing.values()]
+    elif isinstance(thing, (list, tuple)):
+        parts = thing
+    elif sparse.issparse(thing):
+        parts = (thing.data, thing.indices, thing.indptr)
+    else:
+        parts = vars(thing).values() if hasattr(thing, "__dict__") else ()
+    return [array for part in parts for array in arrays_of(part, seen)]
+
+
+@pytest.mark.parametrize("rows", [np.array, sparse.csr_array])
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
+def test_nothing_grows_with_the_rows_or_the_visits(rows, base, tmp_path):
+    sizes = []
+    for n, visits in ((12, 1), (1200, 1), (12, 9)):
+        learner = make_learner(base_learner=base, gradient_memory=2, dictionary_loss="hinge")
+        for visit in range(visits):
+            for number, task in enumerate(NAMES):
+                X, y = make_task(number + 10 * visit, n=n, n_features=40)
+                learner.partial_fit(rows(X), y, task=task)
+        learner.save(tmp_path / "s")
+        held = sum(array.nbytes for array in arrays_of(vars(learner)))
+        text = len(repr(learner.tasks_))  # longer numbers
+        assert held <= learner.state_nbytes_
+        sizes.append(((tmp_path / "s").stat().st_size - text, held, learner.state_nbytes_))
+    assert max(size[0] for size in sizes) - min(size[0] for size in sizes) < 200
+    assert len({size[1:] for size in sizes}) == 1
+
+
+def test_each_task_adds_its_code_its_gradient_and_a_record():
+    learner, parts = make_learner(gradient_memory=2), []
+    for number in range(5):
+        learner.partial_fit(*make_task(number), task=number)
+        parts.append(learner.state_parts_)
+    steps = [{k: b[k] - a[k] for k in a} for a, b in itertools.pairwise(parts)]
+    assert all(step == steps[0] for step in steps)
+    assert steps[0]["dictionary"] == 0
+    assert steps[0]["codes"] == 8 * 4 * 4
+    assert steps[0]["gradients"] == 8 * (2 * 7 + 2 + 1)
+    learner.forget(0)
+    assert learner.state_parts_ == parts[3]
+
+
+# --- data frames --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_names_of_columns_are_noted_and_checked(frame, tmp_path):
+    def table(X, names="abcdefg"):
+        return frame({name: X[:, place] for place, name in enumerate(names)})
+
+    X, y = make_task(0)
+    learner = make_learner().partial_fit(table(X), y, task="t")
+    plain = make_learner().partial_fit(X, y, task="t")  # rounds otherwise: a frame has columns
+    np.testing.assert_allclose(learner.metric_matrix("t"), plain.metric_matrix("t"), atol=1e-8)
+    whole = make_learner().fit(table(X), y, tasks=["t"] * 30)
+    for one in (learner, whole, save_and_load(learner, tmp_path / "s"), copy.deepcopy(learner)):
+        assert one.feature_names_in_.tolist() == list("abcdefg")
+        assert one.feature_names_in_.dtype == object
+        before = all_of(one)
+        for names, said in (("bacdefg", "same order"), ("abcdefz", "unseen at fit time")):
+            with pytest.raises(ValueError, match=f"feature names[^$]*{said}"):
+                one.partial_fit(table(X, names), y, task="u")
+            with pytest.raises(ValueError, match=f"feature names[^$]*{said}"):
+                one.transform(table(X, names), task="t")
+        with pytest.raises(ValueError, match=r"5 features.* 7"):
+            one.partial_fit(table(X[:, :5], "abcde"), y, task="u")
+        assert all_of(one) == before
+        one.partial_fit(table(X), y, task="u")
+        assert one.feature_names_in_.tolist() == list("abcdefg")
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but Lifelong"):
+        learner.transform(X, task="t")
+
+
+def test_columns_without_names_leave_no_names():
+    X, y = make_task(0)
+    for rows in (X, sparse.csr_array(X), pd.DataFrame(X), X.tolist()):
+        learner = make_learner().partial_fit(rows, y, task="t")
+        assert not hasattr(learner, "feature_names_in_")
+        assert learner.n_features_in_ == 7
+    mixed = pd.DataFrame(X, columns=[*"abcdef", 3])
+    fresh = make_learner()
+    with pytest.raises(TypeError, match="Feature names"):
+        fresh.partial_fit(mixed, y, task="t")
+    assert not hasattr(fresh, "tasks_")
+
+
+def test_fit_on_rows_without_names_forgets_the_names():
+    X, y = make_task(0)
+    learner = make_learner().partial_fit(pd.DataFrame(X, columns=list("abcdefg")), y, task="t")
+    learner.fit(X, y, tasks=["t"] * 30)
+    assert not hasattr(learner, "feature_names_in_")
+
+
+def test_tags_and_representations():
+    learner = learn(make_learner())
+    tags = learner.__sklearn_tags__()
+    assert tags.input_tags.sparse
+    assert tags.target_tags.required
+    assert "LifelongMetricLearner" in learner._repr_html_()
+    assert "n_components=4" in repr(learner)
