@@ -26,7 +26,7 @@ endif
 .PHONY: help book test test-oldest coverage dist tangle execute site-check results verify clean
 
 # Tests of the book, of its tools and of the pins; the others are the package's own.
-BOOK_TESTS := chapters readme site structure tangle
+BOOK_TESTS := book_cases chapters readme site structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

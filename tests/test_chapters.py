@@ -15,6 +15,7 @@ CODE_LINES, FIGURE_LINES = 15, 22
 REFERENCE_PAGES = {"errata"}  # computed pages that are not chapters: no exercises asked
 RANDOM = re.compile(r"\b(default_rng|RandomState|check_random_state|random_state|seed)\b")
 CHECK = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
+NUMPY_SCALAR = re.compile(r"np\.(u?int|float|longdouble|complex|bool|str_|bytes_|True_|False_)")
 EQ_ROLE = re.compile(r"\{eq\}`(?:[^`<]*<)?([\w:-]+)>?`")
 EQ_IN_DOCSTRING = re.compile(r"eqs?\. ((?:\([\w:-]+\)(?:, and |, | and )?)+)")
 SPACE = {
@@ -130,7 +131,7 @@ def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
         text = output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
         if output.output_type == "error" or output.get("name") == "stderr":
             found.append(f"{where} stores an error or a warning")
-        if re.search(r"np\.(float|int|bool)|(?<![\w.])-0\.0*(?![\d])", text):
+        if NUMPY_SCALAR.search(text) or re.search(r"(?<![\w.])-0\.0*(?![\d])", text):
             found.append(f"{where} prints a numpy scalar or -0: format it as a plain number")
     if "nbval-check-output" in cell.metadata.get("tags", []) and not cell.outputs:
         found.append(f"{where} is tagged nbval-check-output but stores no output")

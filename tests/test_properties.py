@@ -1,0 +1,556 @@
+"""Properties that hold for all inputs, tried on many: hypothesis draws them, always the same ones.
+
+Rows are drawn by a seed, so that they are generic (no ties) or, where ties matter, small whole
+numbers. Scalings are powers of two, which change no digit: what is said to be equal is compared
+bit for bit. A rotation changes the last digits; what it must not change is compared to 1e-6 of
+the largest score, and ranks where scores differ by more than that.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from scipy import linalg, optimize, stats
+from sklearn.linear_model import Lasso
+
+from lml.baselines import (
+    ELLA,
+    LMNN,
+    MultiTaskLMNN,
+    MultiTaskOASIS,
+    MultiTaskSCML,
+    OffDiagonalLearner,
+    PooledMetricLearner,
+)
+from lml.baselines.lmnn import target_neighbors
+from lml.baselines.mtscml import group_shrink
+from lml.baselines.offdiagonal import TripletMap, hinge_code
+from lml.coding import code_metric, fista
+from lml.dictionary import keep_metrics, polar_factors
+from lml.evaluation import LifelongKNeighborsClassifier
+from lml.fisher import class_scatter, fisher_directions
+from lml.initialisation import orthonormal_rows
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.neighbors import MetricKNeighborsClassifier
+from lml.oasis import OASIS
+from lml.penalties import OffDiagonalL1, nearest_psd
+from lml.scml import SCML
+from lml.triplets import all_triplets, nearest_triplets, sample_triplets
+
+settings.register_profile(
+    "repeatable",
+    derandomize=True,  # the same examples in every run
+    deadline=None,
+    database=None,
+    max_examples=25,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("repeatable")
+few = settings(max_examples=10)
+
+seeds = st.integers(0, 2**32 - 1)
+SCALES = st.sampled_from([2.0**-8, 0.5, 4.0, 2.0**10])
+
+
+@st.composite
+def labels(draw, most=14):
+    """Class numbers of rows, two classes or more, one of them with two rows or more."""
+    y = np.array(draw(st.lists(st.integers(0, 3), min_size=3, max_size=most)))
+    sizes = np.unique(y, return_counts=True)[1]
+    assume(len(sizes) > 1 and sizes.max() > 1)
+    return y
+
+
+@st.composite
+def tables(draw, least=8, most=20, least_features=2, most_features=5, classes=3):
+    """Generic rows and labels; each class has at least two rows."""
+    rng = np.random.default_rng(draw(seeds))
+    n, D = draw(st.integers(least, most)), draw(st.integers(least_features, most_features))
+    n_classes = draw(st.integers(2, classes))
+    y = np.r_[np.repeat(np.arange(n_classes), 2), rng.integers(n_classes, size=n - 2 * n_classes)]
+    X = rng.normal(size=(n, D)) + 2 * rng.normal(size=(n_classes, D))[y]
+    return X, rng.permutation(y)
+
+
+def rotation(D, rng):
+    return linalg.qr(rng.normal(size=(D, D)))[0]
+
+
+# ---------------------------------------------------------------- triplets
+
+
+@given(labels(), seeds, st.booleans())
+def test_triplets_of_all_kinds_are_valid(y, seed, self_pairs):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 3, size=(len(y), 2)).astype(float)  # many ties and copies
+    sizes = np.bincount(y)
+    for triplets, selves in (
+        (all_triplets(y, self_pairs), self_pairs),
+        (sample_triplets(y, 50, seed % 2**31, self_pairs), self_pairs),
+        (nearest_triplets(X, y, 2, 3), False),
+    ):
+        i, j, k = triplets.T
+        assert len(triplets)
+        assert (y[i] == y[j]).all()
+        assert (y[i] != y[k]).all()
+        assert selves or (i != j).all()
+        assert (sizes[y[i]] > 1).all()
+    assert len(all_triplets(y)) == sum(s * (s - 1) * (len(y) - s) for s in sizes)
+
+
+@given(labels(), seeds)
+def test_all_triplets_do_not_depend_on_the_order_of_the_rows(y, seed):
+    order = np.random.default_rng(seed).permutation(len(y))
+    moved = order[all_triplets(y[order])]
+    assert set(map(tuple, moved.tolist())) == set(map(tuple, all_triplets(y).tolist()))
+
+
+@given(tables(), seeds, st.integers(1, 4), st.integers(1, 6))
+def test_nearest_triplets_do_not_depend_on_the_order_of_the_rows(table, seed, a, b):
+    X, y = table
+    order = np.random.default_rng(seed).permutation(len(y))
+    moved, held = order[nearest_triplets(X[order], y[order], a, b)], nearest_triplets(X, y, a, b)
+    assert set(map(tuple, moved.tolist())) == set(map(tuple, held.tolist()))
+    pairs = order[target_neighbors(X[order], y[order], a)]
+    assert set(map(tuple, pairs.tolist())) == set(map(tuple, target_neighbors(X, y, a).tolist()))
+
+
+@given(tables(), seeds, SCALES)
+def test_nearest_triplets_do_not_depend_on_features_rotation_and_scale(table, seed, c):
+    X, y = table
+    rng, held = np.random.default_rng(seed), nearest_triplets(X, y)
+    D = X.shape[1]
+    for changed in (
+        X[:, rng.permutation(D)],
+        X @ rotation(D, rng).T,
+        c * X,
+        X + rng.normal(size=D),
+    ):
+        np.testing.assert_array_equal(nearest_triplets(changed, y), held)
+
+
+# ---------------------------------------------------------------- learners, as functions of rows
+
+
+def oasis_metric(X, y, **parameters):
+    return OASIS(**{"n_steps": 80, "random_state": 0} | parameters).fit(X, y).metric_
+
+
+def scml_metric(X, y, **parameters):
+    options = {"n_basis": 6, "n_steps": 100, "random_state": 0} | parameters
+    return SCML(**options).fit(X, y).metric_
+
+
+def joint_oasis_metric(X, y, **parameters):
+    options = {"n_steps": 40, "random_state": 0} | parameters
+    return MultiTaskOASIS(**options).fit(X, y, tasks=["t"] * len(X)).task_metric("t")
+
+
+def lifelong_metric(X, y, **parameters):
+    base = OASIS(n_steps=80)
+    options = {"n_components": 2, "n_triplets": 60, "random_state": 0} | parameters
+    return LifelongMetricLearner(base, **options).partial_fit(X, y, task="t").task_metric("t")
+
+
+LEARNERS = {
+    "OASIS": oasis_metric,
+    "SCML": scml_metric,
+    "joint OASIS": joint_oasis_metric,
+    "lifelong": lifelong_metric,
+}
+learners = pytest.mark.parametrize("learn", LEARNERS.values(), ids=LEARNERS)
+
+
+def scores(metric, X):
+    return metric.bilinear(X, X)
+
+
+def distances(metric, X):
+    left, right = np.repeat(X, len(X), axis=0), np.tile(X, (len(X), 1))
+    return metric.quadratic(left - right).reshape(len(X), len(X))
+
+
+def assert_same_ranks(found, expected):
+    """Equal to 1e-6 of the largest, and of equal order where they differ by more than that."""
+    tolerance = 1e-6 * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
+    gaps = expected[:, :, None] - expected[:, None, :]
+    signs = np.sign(found[:, :, None] - found[:, None, :])
+    clear = np.abs(gaps) > 4 * tolerance
+    assert (signs[clear] == np.sign(gaps[clear])).all()
+
+
+@learners
+@given(tables(least=16), seeds)
+def test_a_permutation_of_the_features_permutes_the_metric(learn, table, seed):
+    X, y = table
+    order = np.random.default_rng(seed).permutation(X.shape[1])
+    moved, held = learn(X[:, order], y), learn(X, y)
+    assert_same_ranks(scores(moved, X[:, order]), scores(held, X))
+
+
+@learners
+@given(tables(least=16), seeds)
+def test_a_rotation_of_the_rows_changes_no_similarity_and_no_distance(learn, table, seed):
+    X, y = table
+    Q = rotation(X.shape[1], np.random.default_rng(seed))
+    moved, held = learn(X @ Q.T, y), learn(X, y)
+    assert_same_ranks(scores(moved, X @ Q.T), scores(held, X))
+    assert_same_ranks(distances(moved, X @ Q.T), distances(held, X))
+
+
+def lmnn():
+    return LMNN(shrinkage=0.1, tol=1e-4)
+
+
+def off_diagonal():
+    return OffDiagonalLearner(n_components=2, ridge=0.1, random_state=0)
+
+
+def assert_same_minimum(a, b):
+    """Solvers stop at a gap: the objectives agree to the two gaps."""
+    slack = sum(model.gap_ * max(1.0, model.objective_) for model in (a, b))
+    assert abs(a.objective_ - b.objective_) <= slack + 1e-6 * b.objective_
+
+
+@few
+@given(tables(least=16), seeds)
+def test_convex_learners_find_the_same_minimum_in_rotated_and_reordered_rows(table, seed):
+    X, y = table
+    rng = np.random.default_rng(seed)
+    Q, order = rotation(X.shape[1], rng), rng.permutation(len(y))
+    held = lmnn().fit(X, y)
+    assert_same_minimum(lmnn().fit(X @ Q.T, y), held)
+    assert_same_minimum(lmnn().fit(X[order], y[order]), held)
+    assert_same_minimum(off_diagonal().fit(X @ Q.T, y), off_diagonal().fit(X, y))
+
+
+@pytest.mark.parametrize("learn", [*LEARNERS.values(), "LMNN", "OffDiagonal", "joint LMNN"])
+@few
+@given(tables(), st.permutations(["x", "X", ("x", 1), 7, "7", True]))
+def test_renamed_labels_give_the_same_bits(learn, table, names):
+    X, y = table
+    fits = {
+        "LMNN": lambda X, y: LMNN(max_iter=5).fit(X, y).metric_,
+        "OffDiagonal": lambda X, y: OffDiagonalLearner(ridge=0.1, random_state=0).fit(X, y).metric_,
+        "joint LMNN": lambda X, y: (
+            MultiTaskLMNN(max_iter=5).fit(X, y, tasks=["t"] * len(X)).task_metric("t")
+        ),
+    }
+    fit = fits.get(learn, learn) if isinstance(learn, str) else learn
+    moved, held = fit(X, [names[c] for c in y]), fit(X, y)
+    np.testing.assert_array_equal(moved.to_dense(), held.to_dense())
+
+
+# ---------------------------------------------------------------- scale
+
+
+@given(tables(), SCALES)
+def test_oasis_on_scaled_rows_needs_the_cap_over_the_fourth_power(table, c):
+    """W / c^2 from I / c^2 and C / c^4, to the bit."""
+    X, y = table
+    held = oasis_metric(X, y, aggressiveness=0.01, init=np.eye(X.shape[1]))
+    law = {"aggressiveness": 0.01 / c**4, "init": np.eye(X.shape[1]) / c**2}
+    np.testing.assert_array_equal(oasis_metric(c * X, y, **law).to_dense() * c**2, held.to_dense())
+    joint = joint_oasis_metric(c * X, y, **law).to_dense() * c**2
+    np.testing.assert_array_equal(
+        joint,
+        joint_oasis_metric(X, y, aggressiveness=0.01, init=np.eye(X.shape[1])).to_dense(),
+    )
+
+
+def test_the_cap_of_oasis_is_not_free_of_units():
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    held = oasis_metric(X, y, aggressiveness=0.01).to_dense()
+    moved = oasis_metric(4 * X, y, aggressiveness=0.01, init=np.eye(3) / 16).to_dense()
+    assert not np.allclose(16 * moved, held, rtol=0.01)
+
+
+@given(tables(least=14), SCALES)
+def test_learners_in_units_of_the_rows_scale_with_them(table, c):
+    """Metrics divided by c^2, objectives as they were, to the bit."""
+    X, y = table
+    for make in (
+        lambda: SCML(n_basis=6, beta=0.0, n_steps=100, random_state=0),
+        lambda: LMNN(max_iter=8),
+        lambda: LMNN(shrinkage=0.1, max_iter=8),
+        lambda: OffDiagonalLearner(n_components=2, ridge=0.1, random_state=0),
+    ):
+        moved, held = make().fit(c * X, y), make().fit(X, y)
+        np.testing.assert_array_equal(moved.metric_.to_dense() * c**2, held.metric_.to_dense())
+    moved, held = (MultiTaskLMNN(max_iter=5).fit(a * X, y, tasks=["t"] * len(X)) for a in (c, 1.0))
+    np.testing.assert_array_equal(
+        moved.task_metric("t").to_dense() * c**2, held.task_metric("t").to_dense()
+    )
+    assert moved.objective_ == held.objective_
+
+
+@given(tables(least=14), SCALES)
+def test_scml_with_a_penalty_needs_it_in_the_units_of_the_weights(table, c):
+    X, y = table
+    held = scml_metric(X, y, beta=0.01)
+    moved = scml_metric(c * X, y, beta=0.01 * c**2)
+    np.testing.assert_array_equal(moved.to_dense() * c**2, held.to_dense())
+
+
+@given(tables(), SCALES, seeds)
+def test_fisher_directions_and_euclidean_neighbours_have_no_scale(table, c, seed):
+    X, y = table
+    within, between = class_scatter(X, y)
+    for scaled, own in zip(class_scatter(c * X, y), (within, between)):
+        np.testing.assert_array_equal(scaled, c**2 * own)
+    np.testing.assert_array_equal(fisher_directions(c * X, y), fisher_directions(X, y))
+    queries = np.random.default_rng(seed).normal(size=(6, X.shape[1]))
+    model, scaled = (MetricKNeighborsClassifier().fit(a * X, y) for a in (1.0, c))
+    np.testing.assert_array_equal(scaled.predict(c * queries), model.predict(queries))
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def off_diagonal_distance(W, gradient, strength):
+    """Distance of -gradient to the subdifferential of strength * |W_ij|, i != j, by its cases."""
+    total = 0.0
+    for (i, j), w in np.ndenumerate(W):
+        g = gradient[i, j]
+        if i == j:
+            away = g
+        elif w != 0:
+            away = g + strength * np.sign(w)
+        else:
+            away = max(abs(g) - strength, 0.0)
+        total += away * away
+    return np.sqrt(total)
+
+
+@given(seeds, st.integers(1, 7), st.floats(0, 3), st.floats(1e-3, 10))
+def test_the_proximal_point_is_certified(seed, d, strength, step):
+    V, penalty = np.random.default_rng(seed).normal(size=(d, d)) * 2, OffDiagonalL1(strength)
+    P = penalty.prox(V, step)
+    assert penalty.certificate(P, (P - V) / step) <= 1e-9 * max(1.0, np.abs(V).max() / step)
+    assert off_diagonal_distance(P, (P - V) / step, strength) <= 1e-9 * max(1.0, 10 / step)
+    for other in np.random.default_rng(seed + 1).normal(size=(20, d, d)):
+        objective = [
+            penalty.value(W) + np.sum((W - V) ** 2) / (2 * step) for W in (P, P + other, other)
+        ]
+        assert objective[0] <= min(objective[1:]) + 1e-9
+    assert (penalty.prox(V + V.T, step) == penalty.prox(V + V.T, step).T).all()
+
+
+@given(seeds, st.integers(1, 4), st.integers(1, 5), st.floats(0, 2))
+def test_the_group_step_is_the_minimiser(seed, T, K, strength):
+    """Against a numerical minimiser over non-negative columns."""
+    V = np.random.default_rng(seed).normal(size=(T, K)) * 2
+    U = group_shrink(V, strength)
+    assert (U >= 0).all()
+    for v, u in zip(V.T, U.T):
+
+        def value(x, v=v):
+            return 0.5 * np.sum((x - v) ** 2) + strength * np.sqrt(np.sum(x * x))
+
+        starts = (np.maximum(v, 1e-3), np.full(T, 1e-3))
+        found = [optimize.minimize(value, s, bounds=[(0, None)] * T) for s in starts]
+        assert value(u) <= min(result.fun for result in found) + 1e-8
+
+
+@given(seeds, st.integers(1, 7))
+def test_the_nearest_psd_matrix_is_a_projection(seed, d):
+    """Moreau: the part that is taken away is negative and orthogonal to what stays."""
+    V = np.random.default_rng(seed).normal(size=(d, d))
+    P, S = nearest_psd(V), (V + V.T) / 2
+    size = np.abs(S).max() + 1e-300
+    assert linalg.eigvalsh(P)[0] >= -1e-12 * size
+    assert linalg.eigvalsh(S - P)[-1] <= 1e-12 * size
+    assert abs(np.sum(P * (S - P))) <= 1e-11 * size**2
+
+
+@given(seeds, st.integers(1, 5), st.integers(1, 6), st.floats(0, 1), st.booleans())
+def test_codes_are_certified_for_any_dictionary_and_asymmetric_targets(seed, d, D, share, thin):
+    rng = np.random.default_rng(seed)
+    L, M = rng.normal(size=(d, D)), rng.normal(size=(D, D))  # more rows than columns as well
+    if thin:
+        L[-1] = L[0]  # dependent rows
+    top = OffDiagonalL1.strength_max(L @ (M + M.T) @ L.T / 2, L @ L.T)
+    strength = share * top
+    result = code_metric(L, FactoredMetric.from_dense(M), strength, tol=1e-6, max_iter=20_000)
+    W, S = result.code, (M + M.T) / 2
+    assert (W == W.T).all()
+    gradient = L @ (L.T @ W @ L - S) @ L.T
+    scale = linalg.norm(L @ S @ L.T) + 1e-12
+    assert off_diagonal_distance(W, gradient, strength) <= 1.1e-6 * scale
+    value = 0.5 * np.sum((L.T @ W @ L - S) ** 2) + OffDiagonalL1(strength).value(W)
+    assert result.objective == pytest.approx(value, rel=1e-9, abs=1e-9)
+    for other in rng.normal(size=(10, d, d)):
+        V = W + 0.1 * (other + other.T)
+        worse = 0.5 * np.sum((L.T @ V @ L - S) ** 2) + OffDiagonalL1(strength).value(V)
+        assert value <= worse + 1e-6 * scale * linalg.norm(V - W)
+
+
+class Lasso1:
+    """strength * ||x||_1 for arrays of any shape."""
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def value(self, x):
+        return self.strength * np.abs(x).sum()
+
+    def prox(self, x, step=1.0):
+        return np.sign(x) * np.maximum(np.abs(x) - step * self.strength, 0.0)
+
+    def certificate(self, x, gradient):
+        free = np.maximum(np.abs(gradient) - self.strength, 0.0)
+        away = np.where(x == 0, free, gradient + self.strength * np.sign(x))
+        return float(np.linalg.norm(away))
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 4), st.floats(0.01, 1), st.booleans())
+def test_fista_solves_lassos_of_any_shape(seed, rows, columns, share, restart):
+    """min 1/2 ||A X B - C||^2 + strength ||X||_1 over X of shape (rows, columns)."""
+    rng = np.random.default_rng(seed)
+    A, B = rng.normal(size=(rows + 2, rows)), rng.normal(size=(columns, columns + 3))
+    C = rng.normal(size=(rows + 2, columns + 3))
+    strength = share * np.abs(A.T @ C @ B.T).max()
+
+    def smooth(X):
+        R = A @ X @ B - C
+        return 0.5 * np.sum(R * R), A.T @ R @ B.T
+
+    start = rng.normal(size=(rows, columns))
+    result = fista(smooth, Lasso1(strength), start, tol=1e-7, max_iter=20_000, restart=restart)
+    assert result.converged
+    assert result.certificate <= 1e-7 * np.linalg.norm(A.T @ C @ B.T)
+    design, n = np.kron(A, B.T), C.size
+    lasso = Lasso(strength / n, fit_intercept=False, tol=1e-12, max_iter=100_000)
+    oracle = lasso.fit(design, C.ravel()).coef_
+    best = 0.5 * np.sum((design @ oracle - C.ravel()) ** 2) + strength * np.abs(oracle).sum()
+    assert result.objective <= best + 1e-8 * max(1.0, best)
+
+
+@few
+@given(tables(least=10), st.sampled_from(["similarity", "distance"]), st.floats(0.05, 1))
+def test_the_gap_of_a_hinge_code_bounds_every_other_code(table, kind, share):
+    X, y = table
+    plane = TripletMap(X, nearest_triplets(X, y, 2, 2), kind)
+    ridge = 0.1 * plane.size()
+    strength = share * plane.size() ** 0.5
+    found = hinge_code(plane, strength, ridge, psd=kind == "distance")
+    assert 0 <= found.gap <= 1e-3
+    d = X.shape[1]
+    for other in np.random.default_rng(0).normal(size=(30, d, d)):
+        W = other @ other.T / d * 0.3 if kind == "distance" else (other + other.T) / 4
+        hinge = np.maximum(1 - plane.margins(W), 0).mean()
+        value = hinge + OffDiagonalL1(strength).value(W) + ridge / 2 * np.sum(W * W)
+        assert value >= found.bound - 1e-12
+
+
+@given(seeds, st.integers(1, 5), st.integers(0, 3))
+def test_moves_of_a_dictionary_are_what_they_say(seed, d, extra):
+    rng = np.random.default_rng(seed)
+    D = d + extra
+    L, W = rng.normal(size=(d, D)), rng.normal(size=(d, d))
+    change, rows = polar_factors(L)
+    np.testing.assert_allclose(change @ rows, L, atol=1e-9)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(d), atol=1e-9)
+    Q = orthonormal_rows(L)
+    np.testing.assert_allclose(Q @ Q.T, np.eye(d), atol=1e-9)
+    code = keep_metrics(W, rows, Q)  # equal row spaces: the metric stays
+    np.testing.assert_allclose(Q.T @ code @ Q, rows.T @ W @ rows, atol=1e-9)
+
+
+# ---------------------------------------------------------------- purity
+
+METRIC = np.diag([2.0, 1.0, 1.0])
+DICTIONARY = np.eye(3)[:2]
+PURE = {
+    "OASIS": lambda: OASIS(n_steps=50, init=METRIC, random_state=np.random.RandomState(0)),
+    "SCML": lambda: SCML(n_basis=6, n_steps=50, random_state=0),
+    "LMNN": lambda: LMNN(max_iter=5),
+    "OffDiagonal": lambda: OffDiagonalLearner(dictionary=DICTIONARY, ridge=0.1),
+    "k-NN": lambda: MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0)),
+    "lifelong": lambda: LifelongMetricLearner(
+        OASIS(n_steps=50, init=METRIC), n_components=2, gradient_memory=1, random_state=0
+    ),
+    "ELLA": lambda: ELLA(n_components=2, random_state=0),
+    "references": lambda: LifelongKNeighborsClassifier(
+        LifelongMetricLearner(OASIS(n_steps=50), n_components=2, random_state=0), max_references=8
+    ),
+    "pooled": lambda: PooledMetricLearner(SCML(n_basis=6, n_steps=50, random_state=0)),
+    "joint SCML": lambda: MultiTaskSCML(n_basis=6, n_steps=50, random_state=0),
+    "joint LMNN": lambda: MultiTaskLMNN(max_iter=5, task_penalty={"t": 0.1}),
+    "joint OASIS": lambda: MultiTaskOASIS(n_steps=50, init=METRIC, relation=[[1.0]]),
+}
+
+
+def learn_from(model, X, y):
+    if isinstance(model, LifelongKNeighborsClassifier):
+        model.learner.partial_fit(X, y, task="t")
+        return model.fit(X, y, task="t")
+    if hasattr(model, "partial_fit"):
+        return model.partial_fit(X, y, task="t")
+    if isinstance(model, (OASIS, SCML, LMNN, OffDiagonalLearner, MetricKNeighborsClassifier)):
+        return model.fit(X, y)
+    return model.fit(X, y, tasks=["t"] * len(X))
+
+
+def parameters(model):
+    """The parameters as they are, down to the bytes of arrays and the state of generators."""
+    return pickle.dumps({k: v for k, v in model.get_params(deep=False).items() if k != "learner"})
+
+
+@pytest.mark.parametrize("name", PURE)
+@few
+@given(tables(least=12, least_features=3, most_features=3), seeds)
+def test_learning_touches_no_input_and_reading_touches_nothing(name, table, seed):
+    X, y = table
+    model, before = PURE[name](), (X.copy(), y.copy())
+    held = parameters(model) if name != "OASIS" else None  # a generator advances, as in sklearn
+    learn_from(model, X, y)
+    assert np.array_equal(X, before[0])
+    assert np.array_equal(y, before[1])
+    assert held is None or parameters(model) == held
+    assert METRIC.tolist() == np.diag([2.0, 1.0, 1.0]).tolist()
+    assert DICTIONARY.tolist() == np.eye(3)[:2].tolist()
+
+    queries = np.random.default_rng(seed).normal(size=(6, 3))
+    given_to, state = queries.copy(), pickle.dumps(model)
+    task = {} if hasattr(model, "metric_") or name == "k-NN" else {"task": "t"}
+    pairs = np.stack([queries[:3], queries[3:]], axis=1)
+    calls = {
+        "transform": queries,
+        "predict": queries,
+        "predict_proba": queries,
+        "decision_function": queries,
+        "kneighbors": queries,
+        "pair_score": pairs,
+        "pair_distance": pairs,
+    }
+    found = []
+    for repeat in range(2):
+        for method, argument in calls.items():
+            if hasattr(model, method):
+                found.append(getattr(model, method)(argument, **task))
+        assert pickle.dumps(model) == state, repeat
+    half = len(found) // 2
+    assert half >= 1
+    for a, b in zip(found[:half], found[half:], strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    assert np.array_equal(queries, given_to)
+    assert pickle.dumps(copy.deepcopy(model)) == pickle.dumps(copy.deepcopy(model))
+
+
+def test_the_ranks_of_this_module_are_those_of_scipy():
+    """`assert_same_ranks` refuses another order of clearly different scores."""
+    S = np.random.default_rng(0).normal(size=(4, 6))
+    assert_same_ranks(S, S)
+    swapped = S.copy()
+    swapped[0, [0, 1]] = swapped[0, [1, 0]]
+    assert (stats.rankdata(swapped, axis=1) != stats.rankdata(S, axis=1)).any()
+    with pytest.raises(AssertionError):
+        assert_same_ranks(swapped, S)
