@@ -532,3 +532,14 @@ def test_learning_leaves_the_global_seed_alone():
     X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 3
     ELLA(n_components=2, random_state=0).partial_fit(X, y, task="t")
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_rows_too_large_for_the_normal_equations():
+    rng = np.random.default_rng(0)
+    X, y = 1e9 * rng.normal(size=(20, 4)), np.arange(20) % 2
+    learner = ELLA(n_components=2, random_state=0)
+    with pytest.raises(
+        ValueError, match=r"dictionary_penalty=1e-05 is too small.*rescale the rows"
+    ):
+        learner.partial_fit(X, y, task="t")
+    assert not hasattr(learner, "dictionary_")

@@ -290,7 +290,13 @@ class DictionarySums:
     def solve(self, penalty):
         """The dictionary (D, k) that solves (A / T + penalty I) vec L = b / T."""
         system = self.A + self.n_problems * penalty * np.eye(len(self.b))
-        vector = linalg.solve(system, self.b, assume_a="pos")
+        try:
+            vector = linalg.solve(system, self.b, assume_a="pos")
+        except linalg.LinAlgError:
+            raise ValueError(
+                f"dictionary_penalty={penalty} is too small for rows of this size, the normal"
+                " equations are singular: rescale the rows, raise it, or use solver='cg'"
+            ) from None
         return vector.reshape(self.shape, order="F")
 
 
