@@ -8,6 +8,7 @@ from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.scml import SCML
+from lml.single_task import TaskTransformer
 
 __all__ = [
     "LMNN",
@@ -17,4 +18,5 @@ __all__ = [
     "LifelongKNeighborsClassifier",
     "LifelongMetricLearner",
     "MetricKNeighborsClassifier",
+    "TaskTransformer",
 ]
