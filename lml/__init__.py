@@ -7,8 +7,8 @@ from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
-from lml.single_task import TaskTransformer
 
 __all__ = [
     "LMNN",
@@ -17,6 +17,6 @@ __all__ = [
     "FactoredMetric",
     "LifelongKNeighborsClassifier",
     "LifelongMetricLearner",
+    "LifelongPLDA",
     "MetricKNeighborsClassifier",
-    "TaskTransformer",
 ]

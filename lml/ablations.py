@@ -196,7 +196,7 @@ def penalty_path(learner, X, y, fractions=FRACTIONS):
 
     Notes
     -----
-    Derived in chapter 30 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 31 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
@@ -291,7 +291,7 @@ def best_on_validation(rows, column, within=()):
 
     Notes
     -----
-    Derived in chapter 30 (ablations), eq. (ablations-chosen).
+    Derived in chapter 31 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors = {}
@@ -382,7 +382,7 @@ def change_since_arrival(rows, system):
 
     Notes
     -----
-    Derived in chapter 30 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 31 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]

@@ -89,7 +89,7 @@ def mean_and_error(values):
 
     Notes
     -----
-    Derived in chapter 25 (comparison), eq. (comparison-mean).
+    Derived in chapter 26 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -144,7 +144,7 @@ def paired_difference(first, second, *, shared=0.0, fixed=0.0, level=0.95):
 
     Notes
     -----
-    Derived in chapter 25 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 26 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -245,7 +245,7 @@ def compare_systems(rows, first, second, task="average", *, correction="smaller"
 
     Notes
     -----
-    Derived in chapter 25 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 26 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     _check_tasks(rows, first, second, task)
     a, b = (_errors_by_split(rows, name, task) for name in (first, second))

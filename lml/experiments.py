@@ -173,7 +173,7 @@ def tune(system, tasks, protocol, seed, base=None):
 
     Notes
     -----
-    Derived in chapter 27 (experiments), eq. (experiments-validation).
+    Derived in chapter 28 (experiments), eq. (experiments-validation).
     """
     if system not in SYSTEMS:
         raise ValueError(f"system {system!r} is not known: use one of {list(SYSTEMS)}")
@@ -341,7 +341,7 @@ def run_jobs(path, calls, seconds=(), n_jobs=None, label="", progress=True):
 
     Notes
     -----
-    Derived in chapter 27 (experiments), eq. (experiments-remaining).
+    Derived in chapter 28 (experiments), eq. (experiments-remaining).
     """
     parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
     work = parallel(joblib.delayed(_timed)(kind, call) for kind, call in calls)

@@ -1,0 +1,1091 @@
+# Generated from book/plda.ipynb by tools/tangle.py: edit the chapter.
+"""Lifelong probabilistic LDA: second-order statistics of all tasks in one dictionary.
+
+`LifelongPLDA` writes the within-class and between-class scatter of each task in a shared
+dictionary, weighs a task's own statistics against those of all tasks, and scores two rows by
+the log-ratio of the two-covariance model. No row is kept.
+"""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.fisher import _class_means, _leading, fisher_directions
+from lml.initialisation import _residual_directions, orthonormal_rows
+from lml.lifelong import _check_choice, _check_classes, _check_number, _check_rows, _lock
+from lml.metrics import FactoredMetric, _as_matrix
+from lml.neighbors import _class_numbers, _labels
+from lml.penalties import OffDiagonalL1
+from lml.single_task import TaskMetricsMixin
+
+__all__ = [
+    "LifelongPLDA",
+    "LogRatioMetric",
+    "Moments",
+    "PLDAState",
+    "TaskMemory",
+    "log_ratio_coefficients",
+    "pooled_scatters",
+    "remembered_moments",
+    "shrunken_variances",
+    "whitened_rows",
+]
+
+
+def log_ratio_coefficients(between):
+    """Coefficients of the log-ratio in coordinates with within-class covariance I.
+
+    Parameters
+    ----------
+    between : array-like of shape (k,)
+        Between-class variances p >= 0 of the coordinates.
+
+    Returns
+    -------
+    product : ndarray of shape (k,)
+        p / (1 + 2p), of the products x_i z_i.
+    square : ndarray of shape (k,)
+        p^2 / ((1 + p)(1 + 2p)), of -x_i^2 / 2 and -z_i^2 / 2.
+    constant : float
+        Sum of log(1 + p) - log(1 + 2p) / 2.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eq. (plda-ratio).
+
+    Examples
+    --------
+    >>> product, square, constant = log_ratio_coefficients([1.0])
+    >>> round(product.item(), 4), round(square.item(), 4), round(constant, 4)
+    (0.3333, 0.1667, 0.1438)
+    """
+    p = np.asarray(between, dtype=float)
+    product, square = p / (1 + 2 * p), p * p / ((1 + p) * (1 + 2 * p))
+    return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
+
+
+def _log_ratios(between, Q, R):
+    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
+    product, square, constant = log_ratio_coefficients(between)
+    own = 0.5 * (Q * Q) @ square
+    return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
+
+
+class LogRatioMetric(FactoredMetric):
+    """The log-ratio of same and different class, as a metric that ranks rows.
+
+    M = H' diag(p / (1 + 2p)) H is its bilinear part. `bilinear`, `paired` and `quadratic` give
+    the log-ratio; every other operation is that of M.
+
+    Parameters
+    ----------
+    mean : array-like of shape (n_features,)
+        Is subtracted from all rows.
+    rows : array-like of shape (k, n_features)
+        H: in the coordinates H(x - mean) the within-class covariance is I and the
+        between-class covariance diagonal.
+    between : array-like of shape (k,)
+        Its diagonal p, at least 0.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-ratio) and (plda-diagonal).
+
+    Examples
+    --------
+    >>> metric = LogRatioMetric([1.0, 0.0], [[1.0, 0.0]], [1.0])
+    >>> metric.bilinear([[2.0, 5.0]], [[3.0, 0.0]]).round(4).tolist()
+    [[0.3938]]
+    """
+
+    def __init__(self, mean, rows, between):
+        between = _as_matrix(between, "between")
+        if (between < 0).any():
+            raise ValueError(f"between holds {between.min()}: variances are at least 0")
+        super().__init__(0.0, rows, log_ratio_coefficients(between)[0], np.size(mean))
+        self._mean, self._between = _as_matrix(mean, "mean"), between
+        self._shift = self.factor @ self._mean
+
+    def __reduce__(self):
+        return (LogRatioMetric, (self._mean, self.factor, self._between))
+
+    @property
+    def mean(self):
+        """What is subtracted from all rows, shape (n_features,)."""
+        return self._mean
+
+    @property
+    def between(self):
+        """Between-class variances p of the coordinates, shape (k,)."""
+        return self._between
+
+    @property
+    def nbytes(self):
+        """Bytes of the rows, the variances and the mean."""
+        return super().nbytes + self._between.nbytes + self._mean.nbytes
+
+    def coordinates(self, X):
+        """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
+        return self.image(X) - self._shift
+
+    def bilinear(self, X, Z):
+        """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
+        return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
+
+    def paired(self, X, Z):
+        """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
+        Q, R = self.coordinates(X), self.coordinates(Z)
+        if Q.shape != R.shape:
+            raise ValueError(f"X has {len(Q)} rows, but Z has {len(R)}: pass as many")
+        product, square, constant = log_ratio_coefficients(self._between)
+        return (Q * R) @ product - 0.5 * (Q * Q + R * R) @ square + constant
+
+    def symmetrized(self):
+        """The log-ratio is symmetric already: the metric itself."""
+        return self
+
+    def map_rows(self, X, role):
+        """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
+
+        Derived in chapter 25 (plda), eq. (plda-stretch). Coordinates with p = 0 are left out, shape
+        (n, k').
+        """
+        used = self._between > 0
+        p, rows = self._between[used], self.coordinates(X)[:, used]
+        square = log_ratio_coefficients(p)[1]
+        return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
+
+
+class Moments(NamedTuple):
+    """Counts, means and within-class scatter of labelled rows, in some coordinates.
+
+    Attributes
+    ----------
+    labels : tuple
+        Of the c classes.
+    counts : ndarray of shape (c,)
+        Rows of each class.
+    means : ndarray of shape (c, k)
+        Class means, with the mean of all rows at 0.
+    within : ndarray of shape (k, k)
+        Sum over rows of the outer products of their deviations from the class mean.
+    trace : float
+        Trace of the within scatter in the input space.
+    n_features : int
+        Dimensions of the input space.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-scatters) and (plda-tail).
+    """
+
+    labels: tuple
+    counts: np.ndarray
+    means: np.ndarray
+    within: np.ndarray
+    trace: float
+    n_features: int
+
+    @property
+    def scale(self):
+        """What both scatters are divided by."""
+        between = float(self.counts @ np.sum(self.means**2, axis=1))
+        within = self.trace if self.trace > 1e-12 * between else between
+        return (within or 1.0) / self.n_features
+
+    @property
+    def scatter(self):
+        """The scaled within scatter S_t, (k, k)."""
+        return self.within / self.scale
+
+    @property
+    def spread(self):
+        """Rows (c, k) whose scatter is the scaled between scatter B_t."""
+        return np.sqrt(self.counts / self.scale)[:, None] * self.means
+
+
+def _moments(X, codes, labels, basis=None):
+    """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
+    counts, means = _class_means(X, codes)
+    mean = counts @ means / len(codes)
+    Y = X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True)
+    Y = Y.toarray() if sparse.issparse(Y) else Y
+    image = means if basis is None else means @ basis.T
+    R = Y - image[codes]
+    squares = (X.multiply(X) if sparse.issparse(X) else X * X).sum()
+    trace = float(squares - counts @ np.sum(means**2, axis=1))
+    if basis is None or len(basis) == X.shape[1]:
+        trace = float(np.sum(R * R))  # no cancellation
+    centred = image - counts @ image / len(codes)
+    return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
+
+
+def _merged(a, b, shift):
+    """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
+    n, m = a.counts.sum(), b.counts.sum()
+    labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
+    counts, sums, parts = np.zeros(len(labels), dtype=int), np.zeros((len(labels), len(shift))), []
+    for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
+        places = [labels.index(label) for label in part.labels]
+        parts.append((places, part.counts, part.means + move))
+        counts[places] += part.counts
+        sums[places] += part.counts[:, None] * parts[-1][2]
+    means = sums / counts[:, None]
+    gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
+    gaps = np.concatenate(gaps)
+    within, trace = a.within + b.within + gaps.T @ gaps, a.trace + b.trace + np.sum(gaps**2)
+    return Moments(labels, counts, means, within, float(trace), a.n_features)
+
+
+def pooled_scatters(moments, shared_labels=False):
+    """What several tasks say together about within-class and between-class scatter.
+
+    Parameters
+    ----------
+    moments : list of Moments
+        Of the tasks, in the same coordinates.
+    shared_labels : bool, default=False
+        Whether a label means the same class in every task. False averages the tasks'
+        scatters; True joins the rows of a class over tasks.
+
+    Returns
+    -------
+    within : ndarray of shape (k, k)
+        S, scaled.
+    spread : ndarray of shape (r, k)
+        Rows with spread' spread = B.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-pooled) and (plda-keyed).
+    """
+    if not shared_labels:
+        within = np.mean([m.scatter for m in moments], axis=0)
+        return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
+    joined = moments[0]
+    for m in moments[1:]:
+        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
+    return joined.scatter, joined.spread
+
+
+def _discriminants(omega, spread, complete=False):
+    """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
+
+    Without `complete` only as many columns as `spread` has rows, or k.
+    """
+    lower = linalg.cholesky(omega, lower=True, check_finite=False)
+    half = linalg.solve_triangular(lower, spread.T, lower=True, check_finite=False)
+    full = complete and half.shape[1] < len(half)
+    U, s, _ = linalg.svd(half, full_matrices=full, check_finite=False)
+    psi = np.zeros(U.shape[1])
+    psi[: len(s)] = s * s
+    V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)
+    return V, psi
+
+
+def whitened_rows(within, spread, regularization, n_components):
+    """Rows T of a dictionary: T (S + rho I) T' = I, T B T' diagonal and falling.
+
+    Parameters
+    ----------
+    within : ndarray of shape (k, k)
+        S.
+    spread : ndarray of shape (r, k)
+        With spread' spread = B.
+    regularization : float
+        rho > 0.
+    n_components : int
+        Most rows. Fewer than k: half of them are the best discriminants, the others the
+        leading principal directions that are left.
+
+    Returns
+    -------
+    ndarray of shape (min(n_components, k), k)
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-dictionary) and (plda-span).
+    """
+    k = len(within)
+    Z, sigma = np.eye(k), within + regularization * np.eye(k)
+    if n_components < k:
+        best = _leading(within, spread, regularization, max(1, n_components // 2))
+        best = orthonormal_rows(best)
+        outside = np.eye(k) - best.T @ best
+        _, principal = linalg.eigh(outside @ (within + spread.T @ spread) @ outside)
+        Z = np.concatenate([best, principal.T[::-1][: n_components - len(best)]])
+    sigma = Z @ sigma @ Z.T
+    V, _ = _discriminants((sigma + sigma.T) / 2, spread @ Z.T, complete=True)
+    T = V.T @ Z
+    largest = np.take_along_axis(T, np.argmax(np.abs(T), axis=1)[:, None], axis=1)
+    return T * np.sign(largest)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskMemory:
+    """What a `LifelongPLDA` keeps of a task; no rows.
+
+    Attributes
+    ----------
+    number : int
+        Position in the order of first appearance, from 0.
+    classes : tuple
+        Labels, in the order in which they were first seen.
+    counts : ndarray of shape (c,)
+        Rows of each class.
+    mean : ndarray of shape (n_features,)
+        Mean of the task's rows.
+    code : ndarray of shape (d, d)
+        N_t, the within-class scatter (with rho I) in the dictionary.
+    class_means : ndarray of shape (c, d)
+        Scaled class means in the dictionary.
+    trace : float
+        Trace of the unscaled within scatter.
+    scale : float
+        What the scatters are divided by.
+    family : int
+        Tasks of one family share their statistics.
+    losses : ndarray of shape (n_weights, n_shrinkages)
+        Validation loss at the last visit for each own weight and shrinkage that was tried.
+    n_visits : int
+        Calls of ``partial_fit``.
+    frozen : LogRatioMetric or None
+        The read-out at the last visit, where answers must not change.
+    """
+
+    number: int
+    classes: tuple
+    counts: np.ndarray
+    mean: np.ndarray
+    code: np.ndarray
+    class_means: np.ndarray
+    trace: float
+    scale: float
+    family: int
+    losses: np.ndarray
+    n_visits: int
+    frozen: LogRatioMetric | None = None
+
+    @property
+    def n_rows(self):
+        """Rows over all visits that count."""
+        return int(self.counts.sum())
+
+    @property
+    def unit(self):
+        """Mean within-class variance of a feature; rows are measured in its root."""
+        return self.scale / max(self.n_rows - len(self.counts), 1)
+
+    @property
+    def spread(self):
+        """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
+        return np.sqrt(self.counts)[:, None] * self.class_means
+
+
+@dataclass(frozen=True, eq=False)
+class PLDAState:
+    """Everything that a `LifelongPLDA` has learned; replaced as a whole, never changed.
+
+    Attributes
+    ----------
+    dictionary : ndarray of shape (d, n_features)
+        L.
+    tasks : tuple of (task, TaskMemory)
+        In the order of first appearance.
+    families : dict
+        Family to its within code (d, d) and its spread (r, d), r <= d.
+    regularization : float
+        rho with which the codes were made.
+    root : int
+        Seed of the folds.
+    """
+
+    dictionary: np.ndarray
+    tasks: tuple
+    families: dict
+    regularization: float
+    root: int
+
+
+def _extended(Q, rows):
+    """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
+    rows = rows[np.any(rows, axis=1)]
+    for _ in range(2):  # once more for what rounding has left
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows - (rows @ Q.T) @ Q
+        rows = rows[np.linalg.norm(rows, axis=1) > 1e-8]
+    return np.concatenate([Q, orthonormal_rows(rows)])
+
+
+def remembered_moments(memory, dictionary, regularization, basis):
+    """Moments of a task, from its memory, in the coordinates of an orthonormal basis.
+
+    Parameters
+    ----------
+    memory : TaskMemory
+    dictionary : ndarray of shape (d, n_features)
+        In which its code is written.
+    regularization : float
+        rho in the code.
+    basis : ndarray of shape (k, n_features)
+        Orthonormal rows that begin with a basis of the dictionary, or that span the
+        input space.
+
+    Returns
+    -------
+    Moments
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-move) and (plda-tail).
+    """
+    (d, D), k = dictionary.shape, len(basis)
+    back = linalg.inv(dictionary @ basis[:d].T)
+    scatter = back @ memory.code @ back.T - regularization * np.eye(d)
+    within = np.zeros((k, k))
+    within[:d, :d] = memory.scale * (scatter + scatter.T) / 2
+    tail = max(memory.trace - np.trace(within), 0.0) / max(D - d, 1)
+    within[range(d, k), range(d, k)] = tail
+    means = np.zeros((len(memory.counts), k))
+    means[:, :d] = np.sqrt(memory.scale) * memory.class_means @ back.T
+    return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
+
+
+def _basis(X, y, L, n_components, regularization, rng):
+    """Orthonormal rows that hold the dictionary and the leading directions of new rows."""
+    D = X.shape[1]
+    if n_components >= D and (L is None or len(L) == D):
+        return np.eye(D)
+    Q = np.zeros((0, D)) if L is None else orthonormal_rows(L)
+    Q = _extended(Q, fisher_directions(X, y, None, regularization))
+    more = min(n_components, D - len(Q))
+    return _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
+
+
+_OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), (1.0, 1.0))
+_SHRINKAGES = (
+    (0.3, 0.0, 0.0),
+    (1.0, 0.0, 0.0),
+    (1.0, 1.0, 0.0),
+    (1.0, 0.3, 0.0),
+    (3.0, 0.3, 0.0),
+    (0.3, 0.0, 0.1),
+    (0.3, 0.0, 0.3),
+    (1.0, 1.0, 0.1),
+)
+
+
+def shrunken_variances(psi, scale=1.0, noise=0.0, floor=0.0):
+    """Between-class variances p = g psi^2 / (psi + nu) + f of measured ones psi >= 0.
+
+    Parameters
+    ----------
+    psi : array-like of shape (k,)
+    scale, noise, floor : float
+        g, nu and f, all at least 0.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eq. (plda-wiener).
+
+    Examples
+    --------
+    >>> shrunken_variances([0.0, 1.0, 3.0], noise=1.0).tolist()
+    [0.0, 0.5, 2.25]
+    """
+    psi = np.maximum(psi, 0.0)
+    total = psi + noise
+    return scale * psi * np.divide(psi, total, out=np.zeros_like(total), where=total > 0) + floor
+
+
+_NEAREST = 5
+
+
+def _row_losses(V, psi, shrinkages, Q, R, queries, references):
+    """Loss (n_shrinkages, n) of queries with coordinates Q among references with R."""
+    Q, R = Q @ V, R @ V
+    stranger, losses = queries[:, None] != references, []
+    for shrinkage in shrinkages:
+        scores = _log_ratios(shrunken_variances(psi, *shrinkage), Q, R)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        nearest = np.take_along_axis(stranger, order[:, :_NEAREST], axis=1)
+        shares = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
+        losses.append(shares[:, ::2].mean(axis=1))
+    return np.array(losses)
+
+
+class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
+    """Tasks one after another, each with the log-ratio of its own two-covariance model.
+
+    Parameters
+    ----------
+    n_components : int, default=200
+        Rows d of the dictionary; with at least n_features of them nothing is lost.
+    regularization : float, default=1.0
+        rho, added to the within-class scatter, in units of its average diagonal.
+    own_weight : "auto", float in [0, 1] or pair of such, default="auto"
+        Weight of a task's own statistics, or of its within-class and its between-class
+        ones; 0 uses those of all tasks only, 1 its own only. "auto" chooses it for each task
+        by validation, and also with which earlier tasks to share, or with none.
+    shrinkage : "auto" or three floats, default="auto"
+        (g, nu, f): measured between-class variances psi become g psi^2 / (psi + nu) + f, with
+        f for all directions of the dictionary. "auto" chooses them by validation.
+    code_penalty : float, default=0.0
+        Threshold of the off-diagonal entries of a code when it is read.
+    shared_labels : bool, default=False
+        Whether a label means the same class in every task.
+    revisit : {"add", "replace"}, default="add"
+        Whether rows of a known task are added to those it had, or take their place.
+    freeze : bool, default=False
+        Keep each task's read-out of its last visit, so that later tasks change no answer.
+    n_folds : int, default=5
+        Folds of the validation within a visit.
+    random_state : int, RandomState or None, default=None
+        Seed of the folds.
+
+    Attributes
+    ----------
+    state_ : PLDAState
+        All that was learned; the attributes below read it.
+    dictionary_ : ndarray of shape (d, n_features)
+    codes_ : dict
+        Task to its code N_t (d, d), thresholded.
+    tasks_ : dict
+        Task to its `TaskMemory`, in the order of first appearance.
+    metric_type_ : "similarity"
+        Rows are ranked by the log-ratio, larger is closer.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout) and
+    (plda-validation). Not in the paper; the metric of a task has its form L' W_t L (section III-C,
+    eq. 4).
+
+    Examples
+    --------
+    >>> from lml.datasets import load_digits_tasks
+    >>> from lml.evaluation import LifelongKNeighborsClassifier
+    >>> learner = LifelongPLDA(random_state=0)
+    >>> reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
+    >>> for task in load_digits_tasks(random_state=0):
+    ...     learner = learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    ...     reader = reader.fit(task.X_train, task.y_train, task=task.name)
+    >>> reader.score(task.X_test, task.y_test, task=task.name) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        n_components=200,
+        regularization=1.0,
+        own_weight="auto",
+        shrinkage="auto",
+        *,
+        code_penalty=0.0,
+        shared_labels=False,
+        revisit="add",
+        freeze=False,
+        n_folds=5,
+        random_state=None,
+    ):
+        self.n_components, self.regularization = n_components, regularization
+        self.own_weight, self.shrinkage = own_weight, shrinkage
+        self.code_penalty = code_penalty
+        self.shared_labels, self.revisit, self.freeze = shared_labels, revisit, freeze
+        self.n_folds, self.random_state = n_folds, random_state
+
+    metric_type_ = "similarity"
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "state_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.target_tags.required = True
+        return tags
+
+    def _known(self, task):
+        """The state, and the memory of a task that must be known."""
+        state = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        memories = dict(state.tasks)
+        if task not in memories:
+            raise ValueError(f"task {task!r} is not known; known tasks: {list(memories)}")
+        return state, memories[task]
+
+    def _check_task(self, X, y, task):
+        """Rows, class numbers and labels of one visit, or an error that says what is wrong."""
+        try:
+            hash(task)
+        except TypeError:
+            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+        if task != task:
+            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        rows = _check_rows(X, getattr(self, "n_features_in_", None))
+        self._check_columns(X)
+        check_consistent_length(rows, y)
+        codes, labels = _class_numbers(y)
+        _check_classes(codes, task)
+        return rows, codes, labels
+
+    def fit(self, X, y, *, tasks):
+        """Forget everything and learn a table of rows, task by task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        tasks : sequence of length n_samples
+            Task of each row. Tasks are learned in the order of their first row.
+
+        Returns
+        -------
+        self
+        """
+        tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+        rows, y = _check_rows(X), _labels(y)
+        check_consistent_length(rows, y, tasks)
+        fresh = clone(self)
+        for task in dict.fromkeys(tasks):
+            own = np.flatnonzero([name == task for name in tasks])
+            fresh.partial_fit(rows[own], [y[row] for row in own], task=task)
+        with _lock(self):
+            self._note_columns(X)
+            self.state_ = fresh.state_
+        return self
+
+    @property
+    def tasks_(self):
+        return dict(self.state_.tasks)
+
+    @property
+    def dictionary_(self):
+        return self.state_.dictionary
+
+    @property
+    def codes_(self):
+        return {task: self._code(memory) for task, memory in self.state_.tasks}
+
+    def _check_parameters(self):
+        _check_number("n_components", self.n_components, 1, whole=True)
+        _check_number("n_folds", self.n_folds, 2, whole=True)
+        _check_number("regularization", self.regularization, 0)
+        _check_number("code_penalty", self.code_penalty, 0)
+        if self.regularization == 0:
+            raise ValueError(f"regularization={self.regularization!r}: give more than 0")
+        _check_choice("revisit", self.revisit, ("add", "replace"))
+        for name, most in (("own_weight", 1.0), ("shrinkage", np.inf)):
+            for part in _numbers(name, getattr(self, name)):
+                _check_number(name, part, 0)
+                if part > most:
+                    raise ValueError(f"{name}={getattr(self, name)!r}: give at most {most}")
+
+    def partial_fit(self, X, y, *, task):
+        """Learn one task, or more rows of a known one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this visit only; they are not kept.
+        y : array-like of shape (n_samples,)
+            Labels of any type, at least two classes and a class with two rows.
+        task : hashable
+            Name of the task.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the rows, the labels, the task or a parameter cannot be used. The learner is
+            then exactly what it was before the call.
+        """
+        with _lock(self):
+            self._check_parameters()
+            state = self._next_state(*self._check_task(X, y, task), task)
+            if not hasattr(self, "state_"):
+                self._note_columns(X)
+            self.state_ = state
+        return self
+
+    def _root(self):
+        """The seed of all visits."""
+        if getattr(self, "state_", None) is not None:
+            return self.state_.root
+        if self.random_state is None:
+            return int(np.random.SeedSequence().generate_state(1)[0])
+        return int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
+
+    def _next_state(self, X, codes, labels, task):
+        """The state after a visit, a new object."""
+        old, root = getattr(self, "state_", None), self._root()
+        known = dict(old.tasks) if old else {}
+        now = known.get(task)
+        number, count = (now.number, now.n_visits) if now else (_next_number(known), 0)
+        basis, moments = self._remembered(X, codes, old, rng := _generator(root, number, count))
+        before = (moments[task], now.mean) if now else None
+        visit = _Visit(X, codes, labels, basis, before if self.revisit == "add" else None)
+        family, losses = self._validated(visit, known, moments, task, rng)
+        moments[task], mean = visit.moments()
+        facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
+        return self._assembled(basis, moments, known, task, facts, root)
+
+    def _remembered(self, X, codes, old, rng):
+        """A basis for the rows of a visit and the old tasks, and the moments of these in it."""
+        d, rho = self.n_components, self.regularization
+        if old is None:
+            return _basis(X, codes, None, d, rho, rng), {}
+        L, basis = old.dictionary, _basis(X, codes, old.dictionary, d, rho, rng)
+        return basis, {u: remembered_moments(m, L, old.regularization, basis) for u, m in old.tasks}
+
+    def _assembled(self, basis, moments, known, task, facts, root):
+        """The state of tasks with given moments in a basis."""
+        rho, blank = self.regularization, {"frozen": None}
+        within, spread = pooled_scatters(list(moments.values()), self.shared_labels)
+        T = whitened_rows(within, spread, rho, self.n_components)
+        tasks, members = {}, {}
+        for u, m in moments.items():
+            old = {**blank, **facts} if u == task else vars(known[u])
+            tasks[u] = TaskMemory(**{**old, **_written(m, T, rho)})
+            members.setdefault(tasks[u].family, []).append(m)
+        families = {}
+        for family, group in members.items():
+            S, F = pooled_scatters(group, self.shared_labels)
+            families[family] = _code(S, T, rho), _short(F @ T.T)
+        return self._kept(PLDAState(T @ basis, tuple(tasks.items()), families, rho, root), task)
+
+    def _kept(self, state, task):
+        """The state with the task's read-out in it, where answers must not change."""
+        if not self.freeze:
+            return state
+        tasks = [
+            (u, replace(m, frozen=self._read(state, m)) if u == task else m) for u, m in state.tasks
+        ]
+        return replace(state, tasks=tuple(tasks))
+
+    def _candidates(self):
+        """Own weights and shrinkages to choose from."""
+        names = {"own_weight": _OWN_WEIGHTS, "shrinkage": _SHRINKAGES}
+        given = {name: _numbers(name, getattr(self, name)) for name in names}
+        return tuple((given[name],) if given[name] else known for name, known in names.items())
+
+    def _validated(self, visit, known, moments, task, rng):
+        """The family of a visited task, and its losses for each own weight and shrinkage."""
+        (weights, shrinkages), groups = self._candidates(), {}
+        for u, m in known.items():
+            if u != task:
+                family = m.family if len(weights) > 1 else 0
+                groups.setdefault(family, []).append(moments[u])
+        if len(weights) == len(shrinkages) == 1:
+            return 0, np.zeros((1, 1))
+        losses = self._fold_losses(visit, groups, weights, shrinkages, rng)
+        return _joined(losses, groups, len(weights) > 1)
+
+    def _fold_losses(self, visit, groups, weights, shrinkages, rng):
+        """Losses (n_weights, n_shrinkages, n) of all rows, held out in turn, for each family."""
+        folds, found = _folds(visit.codes, self.n_folds, rng), []
+        images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
+        for fold in range(folds.max() + 1):
+            rows = folds != fold
+            own, mean = visit.moments(rows)
+            centred = images - visit.basis @ mean
+            parts = centred[~rows], centred[rows], visit.codes[~rows], visit.codes[rows]
+            found.append({None: [self._weighed(own, own, (1.0, 1.0), shrinkages, parts)]})
+            for family, group in groups.items():
+                found[-1][family] = [
+                    self._weighed(own, group, w, shrinkages, parts) for w in weights
+                ]
+        return {f: np.concatenate([part[f] for part in found], axis=2) for f in found[0]}
+
+    def _weighed(self, own, group, weight, shrinkages, parts):
+        """Losses (n_shrinkages, n) of held-out rows for one pair of own weights."""
+        S, F = own.scatter, own.spread
+        if group is not own and weight != (1.0, 1.0):
+            S, F = _mixed(weight, (S, F), pooled_scatters([*group, own], self.shared_labels))
+        omega = S + self.regularization * np.eye(len(S))
+        V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
+        return _row_losses(V, psi, shrinkages, *parts)
+
+    def _knobs(self, state, memory):
+        """Own weight and shrinkage of a task: those of its family unless its own are clearly better."""
+        weights, shrinkages = self._candidates()
+        shape = len(weights), len(shrinkages)
+        family = [m for _, m in state.tasks if m.family == memory.family]
+        tables = [_table(m.losses, shape) for m in family]
+        own = _table(memory.losses, shape)
+        common, best = _best(np.mean(tables, axis=0)), _best(own)
+        noise = np.sqrt((own[common] + own[best]) / memory.n_rows)
+        i, j = best if own[common] - own[best] > noise else common
+        return weights[i], shrinkages[j]
+
+    def _code(self, memory):
+        """N_t with its threshold."""
+        return OffDiagonalL1(self.code_penalty).prox(memory.code)
+
+    def _read(self, state, memory):
+        """The log-ratio of a task in a state."""
+        weight, shrinkage = self._knobs(state, memory)
+        own = self._code(memory), memory.spread
+        omega, F = _mixed(weight, own, state.families[memory.family])
+        V, psi = _discriminants(_lifted(omega), F, complete=_floors([shrinkage]))
+        p = shrunken_variances(psi, *shrinkage)
+        return LogRatioMetric(memory.mean, V.T @ state.dictionary / np.sqrt(memory.unit), p)
+
+    def task_metric(self, task):
+        """The log-ratio of a task, a `LogRatioMetric` whose matrix is L' W_t L."""
+        state, memory = self._known(task)
+        if self.freeze and memory.frozen is not None:
+            return memory.frozen
+        return self._read(state, memory)
+
+    def transform(self, X, *, task, role=None):
+        """Coordinates of rows for one task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+            Rows, or a data frame with the columns that were learned.
+        task : hashable
+            A known task.
+        role : {"query", "reference"} or None, default=None
+            None: inner products are the bilinear part x' L' W_t L z of the centred rows.
+            "query" and "reference": the Euclidean nearest reference of a query is the one
+            with the largest log-ratio; the two maps differ.
+
+        Returns
+        -------
+        ndarray of shape (n, k), k <= n_components
+
+        Notes
+        -----
+        Derived in chapter 25 (plda), eq. (plda-stretch).
+        """
+        metric = self.task_metric(task)
+        self._check_columns(X)
+        X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        if role is None:
+            return metric.coordinates(X) * np.sqrt(metric.core)
+        _check_choice("role", role, ("query", "reference"))
+        return metric.map_rows(X, role)
+
+    def enrol(self, X, y, *, task, pull=0.5):
+        """Reference rows moved towards the mean of their class, for k nearest neighbours.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        y : array-like of shape (n,)
+            Labels.
+        task : hashable
+            A known task.
+        pull : float in [0, 1], default=0.5
+            0 leaves the rows as they are, 1 puts class means in their place.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+
+        Notes
+        -----
+        Derived in chapter 25 (plda), eq. (plda-enrol).
+        """
+        self._known(task)
+        _check_number("pull", pull, 0)
+        X, codes, _ = self._check_task(X, y, task)
+        means = _class_means(X, codes)[1][codes]
+        return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * means
+
+    def shared_metric(self, mean=None):
+        """The log-ratio of a task that has not been learned, a `LogRatioMetric`.
+
+        It has the statistics of the largest family; `mean` (n_features,) is subtracted from
+        its rows, by default the mean of the rows of all tasks.
+        """
+        state, _ = self._known(next(iter(getattr(self, "tasks_", {})), None))
+        memories = [m for _, m in state.tasks]
+        families = [m.family for m in memories]
+        total = sum(m.n_rows for m in memories)
+        member = memories[families.index(max(families, key=families.count))]
+        mean = sum(m.n_rows / total * m.mean for m in memories) if mean is None else mean
+        omega, spread = state.families[member.family]
+        shrinkage = self._knobs(state, member)[1]
+        V, psi = _discriminants(omega, spread, complete=_floors([shrinkage]))
+        unit = np.mean([m.unit for m in memories if m.family == member.family])
+        return LogRatioMetric(
+            mean, V.T @ state.dictionary / np.sqrt(unit), shrunken_variances(psi, *shrinkage)
+        )
+
+    def forget(self, task):
+        """Drop a task's memory; the others share without it."""
+        old, _ = self._known(task)
+        left = {u: m for u, m in old.tasks if u != task}
+        if not left:
+            del self.state_
+            return self
+        L, rho = old.dictionary, old.regularization
+        basis = orthonormal_rows(L)
+        moments = {u: remembered_moments(m, L, rho, basis) for u, m in left.items()}
+        self.state_ = self._assembled(basis, moments, left, None, {}, old.root)
+        return self
+
+    @property
+    def state_parts_(self):
+        """Bytes kept, by part: dictionary, codes, class means, shared statistics, records."""
+        state, _ = self._known(next(iter(getattr(self, "tasks_", {})), None))
+        memories, families = [m for _, m in state.tasks], state.families.values()
+        return {
+            "dictionary": state.dictionary.nbytes,
+            "codes": sum(m.code.nbytes for m in memories),
+            "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
+            "shared": sum(part.nbytes for pair in families for part in pair),
+            "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
+            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+        }
+
+    @property
+    def state_nbytes_(self):
+        """Bytes of everything that is kept between two tasks."""
+        return sum(self.state_parts_.values())
+
+
+def _numbers(name, value):
+    """The numbers of a parameter, none for "auto"; one weight stands for both."""
+    if isinstance(value, str):
+        _check_choice(name, value, ("auto",))
+        return ()
+    wanted, many = 2 if name == "own_weight" else 3, isinstance(value, (tuple, list))
+    if many and len(value) == wanted:
+        return tuple(value)
+    if many or name == "shrinkage":
+        raise ValueError(f"{name}={value!r}: give {wanted} numbers or 'auto'")
+    return value, value
+
+
+class _Visit(NamedTuple):
+    """Rows of one visit, a basis, and the moments and the mean that they are added to."""
+
+    X: object
+    codes: np.ndarray
+    labels: list
+    basis: np.ndarray
+    before: tuple | None
+
+    def moments(self, rows=None):
+        """Moments with these rows of the visit, and the mean of the task."""
+        X, codes = (self.X, self.codes) if rows is None else (self.X[rows], self.codes[rows])
+        present, codes = np.unique(codes, return_inverse=True)
+        now, mean = _moments(X, codes, [self.labels[c] for c in present], self.basis)
+        if self.before is None:
+            return now, mean
+        old, old_mean = self.before
+        shift, share = mean - old_mean, now.counts.sum() / (now.counts.sum() + old.counts.sum())
+        return _merged(old, now, self.basis @ shift), old_mean + share * shift
+
+
+def _short(spread):
+    """At most as many rows as columns with the same scatter."""
+    if len(spread) <= spread.shape[1]:
+        return spread
+    return linalg.qr(spread, mode="economic")[1]
+
+
+def _code(scatter, T, regularization):
+    """T (S + rho I) T', symmetric."""
+    code = T @ scatter @ T.T + regularization * (T @ T.T)
+    return (code + code.T) / 2
+
+
+def _generator(*seeds):
+    """The generator of one visit."""
+    return np.random.default_rng(seeds)
+
+
+def _next_number(known):
+    """The number of a task that is new."""
+    return 1 + max((m.number for m in known.values()), default=-1)
+
+
+def _written(moments, T, regularization):
+    """What a task remembers of its moments in the rows T of a dictionary."""
+    return {
+        "classes": moments.labels,
+        "counts": moments.counts,
+        "trace": moments.trace,
+        "scale": moments.scale,
+        "code": _code(moments.scatter, T, regularization),
+        "class_means": moments.means @ T.T / np.sqrt(moments.scale),
+    }
+
+
+def _folds(codes, n_folds, rng):
+    """Number of the fold of each row; every class is spread over the folds."""
+    order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
+    first = 0
+    for code in range(codes.max() + 1):
+        rows = order[codes[order] == code]
+        folds[rows] = (first + np.arange(len(rows))) % n_folds
+        first += len(rows)
+    return np.unique(folds, return_inverse=True)[1]
+
+
+def _joined(losses, groups, may_leave):
+    """The family with the smallest loss, or a new one where sharing is worse beyond noise.
+
+    Where a task may leave, the last weights are those of being alone.
+    """
+    alone, new = losses[None], 1 + max(groups, default=-1)
+    if not groups:
+        return 0, alone.mean(axis=2)
+    sharing = {f: losses[f][:-1] if may_leave else losses[f] for f in groups}
+    tables = {f: part.mean(axis=2) for f, part in sharing.items()}
+    best = min(groups, key=lambda f: tables[f][_best(tables[f])])
+    shared, own = sharing[best][_best(tables[best])], alone[_best(alone.mean(axis=2))]
+    gain = shared - own  # of being alone, row by row
+    if may_leave and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)):
+        return new, alone.mean(axis=2)
+    return best, losses[best].mean(axis=2)
+
+
+def _best(table):
+    """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
+    j = table.mean(axis=0).argmin()
+    return table[:, j].argmin(), j
+
+
+def _mixed(weights, own, shared):
+    """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
+    (v, w), (S, F), (T, G) = weights, own, shared
+    parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
+    return v * S + (1 - v) * T, np.concatenate(parts)
+
+
+def _floors(shrinkages):
+    """Whether a shrinkage has a floor, so that all directions count."""
+    return any(floor > 0 for _, _, floor in shrinkages)
+
+
+def _table(losses, shape):
+    """Losses of all candidates; none where other candidates were tried."""
+    fits = all(n in (1, wanted) for n, wanted in zip(losses.shape, shape, strict=True))
+    return np.broadcast_to(losses, shape) if fits else np.zeros(shape)
+
+
+def _lifted(omega, least=1e-3):
+    """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
+    smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
+    return omega + max(least - smallest, 0.0) * np.eye(len(omega))

@@ -1,0 +1,383 @@
+"""Tests of lml.plda: the log-ratio, exact memory, invariances, sparse rows, the safeguard."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import linalg, sparse
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from lml.datasets import load_digits_tasks
+from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
+from lml.lifelong import LifelongMetricLearner
+from lml.neighbors import k_nearest
+from lml.plda import (
+    LifelongPLDA,
+    LogRatioMetric,
+    _joined,
+    log_ratio_coefficients,
+    shrunken_variances,
+)
+
+GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
+
+
+def rows(seed, n=40, n_features=6, n_classes=3):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % n_classes)
+    return rng.normal(size=(n, n_features)) + 2 * rng.normal(size=(n_classes, n_features))[y], y
+
+
+def stream(n_tasks=3, **size):
+    return [(*rows(seed, **size), f"task{seed}") for seed in range(n_tasks)]
+
+
+def learned(visits, **settings):
+    learner = LifelongPLDA(random_state=0, **{**GIVEN, **settings})
+    for X, y, name in visits:
+        learner.partial_fit(X, y, task=name)
+    return learner
+
+
+def scores(learner, visits, name):
+    X = next(X for X, _, task in visits if task == name)
+    return learner.task_metric(name).bilinear(X[:7], X)
+
+
+def direct_scores(visits, name, keyed=False, rho=1.0):
+    """The score from all rows at once, by densities of the joint Gaussian."""
+    S, B = {}, {}
+    for X, y, task in visits:
+        means = np.array([X[y == label].mean(axis=0) for label in y])
+        scale = np.sum((X - means) ** 2) / X.shape[1]
+        centred = means - X.mean(axis=0)
+        S[task], B[task] = (X - means).T @ (X - means) / scale, centred.T @ centred / scale
+    pooled = np.mean(list(S.values()), axis=0), np.mean(list(B.values()), axis=0)
+    if keyed:
+        Z = np.concatenate([X - X.mean(axis=0) for X, _, _ in visits])
+        labels = np.concatenate([y for _, y, _ in visits])
+        means = np.array([Z[labels == label].mean(axis=0) for label in labels])
+        scale = np.sum((Z - means) ** 2) / Z.shape[1]
+        pooled = (Z - means).T @ (Z - means) / scale, means.T @ means / scale
+    X, y, _ = next(visit for visit in visits if visit[2] == name)
+    D = X.shape[1]
+    omega = 0.25 * S[name] + 0.75 * pooled[0] + rho * np.eye(D)
+    psi, V = linalg.eigh(0.25 * B[name] + 0.75 * pooled[1], omega)
+    p = 0.5 * psi**2 / (psi + 0.2) + 0.1
+    means = np.array([X[y == label].mean(axis=0) for label in y])
+    unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))
+    Q = (X - X.mean(axis=0)) @ V / np.sqrt(unit)
+    same = np.block([[np.diag(1 + p), np.diag(p)], [np.diag(p), np.diag(1 + p)]])
+    joint, apart = (
+        multivariate_normal(cov=same),
+        multivariate_normal(cov=np.diag(np.tile(1 + p, 2))),
+    )
+    pairs = np.array([[np.concatenate([q, r]) for r in Q] for q in Q[:7]])
+    return joint.logpdf(pairs) - apart.logpdf(pairs)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_scores_are_the_log_ratio_of_joint_densities_of_statistics_from_all_rows(keyed):
+    visits = stream()
+    learner = learned(visits, shared_labels=keyed)
+    expected = direct_scores(visits, "task1", keyed)
+    np.testing.assert_allclose(scores(learner, visits, "task1"), expected, atol=1e-8)
+    pairs = np.stack([visits[1][0][:7], visits[1][0][:7]], axis=1)
+    np.testing.assert_allclose(learner.pair_score(pairs, task="task1"), np.diag(expected))
+
+
+def test_limits_are_a_similarity_and_a_distance():
+    product, square, _ = log_ratio_coefficients([1e-8, 1e8])
+    np.testing.assert_allclose(product, [1e-8, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(square, [1e-16, 0.5], rtol=1e-6)
+
+
+def test_the_metric_has_the_form_of_the_paper():
+    learner = learned(stream())
+    metric, L = learner.task_metric("task0"), learner.dictionary_
+    W = linalg.solve(L.T, linalg.solve(L.T, metric.to_dense()).T).T  # L' W L = M
+    np.testing.assert_allclose(L.T @ W @ L, metric.to_dense(), atol=1e-10)
+    assert linalg.eigvalsh(W).min() > 0
+    np.testing.assert_array_equal(learner.metric_matrix("task0"), metric.to_dense())
+
+
+def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
+    visits = stream()
+    learner, X = learned(visits), visits[0][0]
+    queries, references = (
+        learner.transform(X, task="task0", role=r) for r in ("query", "reference")
+    )
+    distances = np.sum((queries[:, None] - references) ** 2, axis=2)
+    nearest = np.argsort(distances, axis=1)[:, :4]
+    found, _ = k_nearest(learner.task_metric("task0"), X, X, "similarity", 4)
+    np.testing.assert_array_equal(found, nearest)
+    Z = learner.transform(X, task="task0")
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(
+        Z @ Z.T, centred @ learner.metric_matrix("task0") @ centred.T, atol=1e-8
+    )
+
+
+def test_order_of_tasks_and_pieces_of_a_task_do_not_matter():
+    visits = stream(4)
+    once = learned(visits)
+    X, y, name = visits[1]
+    pieces = [visits[0], (X[:15], y[:15], name), visits[3], (X[15:], y[15:], name), visits[2]]
+    for other in (visits[::-1], pieces):
+        again = learned(other)
+        for task in ("task0", "task1", "task3"):
+            np.testing.assert_allclose(
+                scores(again, visits, task), scores(once, visits, task), atol=1e-8
+            )
+
+
+def test_replaced_rows_leave_nothing_behind():
+    visits = stream()
+    wrong = visits[1][0][::-1] + 3.0, visits[1][1], "task1"
+    replaced = learned([visits[0], wrong, visits[2], visits[1]], revisit="replace")
+    once = learned(visits)
+    for task in ("task0", "task1", "task2"):
+        np.testing.assert_allclose(
+            scores(replaced, visits, task), scores(once, visits, task), atol=1e-8
+        )
+
+
+def test_a_forgotten_task_leaves_nothing_behind():
+    visits = stream()
+    learner = learned(visits).forget("task1")
+    without = learned([visits[0], visits[2]])
+    assert list(learner.tasks_) == ["task0", "task2"]
+    np.testing.assert_allclose(
+        scores(learner, visits, "task2"), scores(without, visits, "task2"), atol=1e-8
+    )
+
+
+def changed(visits, change):
+    return [(*change(X, y), name) for X, y, name in visits]
+
+
+def test_rotation_scale_shift_and_row_order_do_not_matter():
+    visits = stream()
+    once = scores(learned(visits), visits, "task2")
+    turn = linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    order = np.random.default_rng(2).permutation(6)
+    for change in (
+        lambda X, y: (X @ turn, y),
+        lambda X, y: (X[:, order], y),
+        lambda X, y: (7.0 * X, y),
+        lambda X, y: (X - 5.0, y),
+        lambda X, y: (X, np.array(["c", "a", "b"])[y]),
+    ):
+        other = changed(visits, change)
+        np.testing.assert_allclose(scores(learned(other), other, "task2"), once, atol=1e-7)
+    reversed_rows = changed(visits, lambda X, y: (X[::-1], y[::-1]))
+    again = learned(reversed_rows).task_metric("task2")
+    X = visits[2][0]
+    np.testing.assert_allclose(again.bilinear(X[:7], X), once, atol=1e-7)
+
+
+def test_labels_may_differ_between_tasks_unless_they_are_shared():
+    visits = stream(2)
+    renamed = [visits[0], (visits[1][0], visits[1][1] + 10, "task1")]
+    same = scores(learned(visits), visits, "task0")
+    np.testing.assert_allclose(scores(learned(renamed), visits, "task0"), same, atol=1e-10)
+    keyed = [scores(learned(v, shared_labels=True), visits, "task0") for v in (visits, renamed)]
+    assert np.abs(keyed[0] - keyed[1]).max() > 1e-3
+
+
+def test_old_tasks_read_the_newer_memory_unless_frozen():
+    visits = stream()
+    early = scores(learned(visits[:2]), visits, "task0")
+    assert np.abs(scores(learned(visits), visits, "task0") - early).max() > 1e-3
+    frozen = learned(visits[:1], freeze=True)
+    before = scores(frozen, visits, "task0")
+    for X, y, name in visits[1:]:
+        frozen.partial_fit(X, y, task=name)
+    np.testing.assert_array_equal(scores(frozen, visits, "task0"), before)
+
+
+def test_sparse_rows_give_what_dense_ones_give():
+    visits = changed(stream(n_features=30), lambda X, y: (np.where(X > 1.0, X, 0.0), y))
+    for d in (30, 12):
+        dense = learned(visits, n_components=d)
+        csr = changed(visits, lambda X, y: (sparse.csr_array(X), y))
+        thin = learned(csr, n_components=d)
+        expected = scores(dense, visits, "task0")
+        np.testing.assert_allclose(scores(thin, csr, "task0"), expected, atol=1e-6)
+
+
+def test_many_features_make_no_square_of_them():
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((60, 50_000), density=0.001, rng=rng, format="csr")
+    y = np.arange(60) % 2
+    learner = LifelongPLDA(5, random_state=0).partial_fit(X[:30], y[:30], task="a")
+    learner.partial_fit(X[30:], y[30:], task="b")
+    assert learner.dictionary_.shape == (5, 50_000)
+    assert learner.state_nbytes_ < 10 * 8 * 50_000
+
+
+def test_a_small_dictionary_keeps_traces_and_the_best_discriminant():
+    visits = stream(4, n_features=20)
+    small, whole = learned(visits, n_components=5), learned(visits)
+    assert small.dictionary_.shape == (5, 20)
+    np.testing.assert_allclose(np.mean(list(small.codes_.values()), axis=0), np.eye(5), atol=1e-8)
+    errors = []
+    for d in (4, 8, 16):
+        found = scores(learned(visits, n_components=d), visits, "task3")
+        errors.append(np.std(found - scores(whole, visits, "task3")))
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_a_sparse_code_stays_usable():
+    learner = learned(stream(), code_penalty=0.2)
+    code = learner.codes_["task0"]
+    assert (code == 0).any()
+    assert np.isfinite(learner.task_metric("task0").to_dense()).all()
+
+
+def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
+    rng = np.random.default_rng(0)
+    alone = (rng.random((1, 1, 400)) < 0.1).astype(float)
+    worse = np.repeat((rng.random((1, 1, 400)) < 0.2).astype(float), 6, axis=0)
+    worse[-1] = alone[0]  # the last weights are those of being alone
+    assert _joined({None: alone, 0: worse, 2: worse}, {0: [], 2: []}, True)[0] == 3
+    assert _joined({None: alone, 0: worse}, {0: []}, False)[0] == 0
+    level = np.repeat(rng.permutation(alone[0, 0])[None, None], 6, axis=0)
+    assert _joined({None: alone, 0: worse, 2: level}, {0: [], 2: []}, True)[0] == 2
+
+
+def test_a_task_that_left_ends_as_if_alone(monkeypatch):
+    visits = stream()
+    monkeypatch.setattr(
+        LifelongPLDA, "_validated", lambda self, visit, known, *_: (len(known), np.zeros((1, 1)))
+    )
+    learner = learned(visits)
+    assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]
+    for visit in visits:
+        expected = scores(learned([visit]), visits, visit[2])
+        np.testing.assert_allclose(scores(learner, visits, visit[2]), expected, atol=1e-8)
+
+
+def test_the_choice_follows_what_helps():
+    rng = np.random.default_rng(3)
+    spread = np.r_[np.full(20, 6.0), np.ones(20)]  # loud directions without classes
+
+    def task(seed):
+        y = np.arange(20) % 2
+        means = np.random.default_rng(seed).normal(size=(2, 40)) * np.r_[np.zeros(20), np.ones(20)]
+        return rng.normal(size=(20, 40)) * spread + means[y], y, f"task{seed}"
+
+    learner = learned([task(seed) for seed in range(12)], own_weight="auto")
+    assert len({memory.family for memory in learner.tasks_.values()}) == 1
+    weights, _ = learner._knobs(learner.state_, learner.tasks_["task11"])
+    assert weights[0] < 1.0
+
+
+def test_it_classifies_the_digits_and_can_be_stored():
+    tasks = load_digits_tasks(random_state=0)
+    learner = LifelongPLDA(random_state=0)
+    result = evaluate_stream(
+        learner, tasks, n_neighbors=1, unseen=lambda model: model.shared_metric()
+    )
+    assert result.final.mean() > 0.97
+    assert np.isfinite(result.accuracy).all()
+    again = pickle.loads(pickle.dumps(learner))
+    reader = LifelongKNeighborsClassifier(again, 1).fit(
+        tasks[0].X_train, tasks[0].y_train, task="0-1"
+    )
+    assert reader.score(tasks[0].X_test, tasks[0].y_test, task="0-1") == result.final[0]
+    same = clone(learner)
+    for task in tasks:
+        same.partial_fit(task.X_train, task.y_train, task=task.name)
+    np.testing.assert_array_equal(same.dictionary_, learner.dictionary_)
+
+
+def test_a_metric_survives_pickling():
+    metric = LogRatioMetric(np.ones(3), np.eye(3), [0.0, 1.0, 2.0])
+    again = pickle.loads(pickle.dumps(metric))
+    np.testing.assert_array_equal(
+        again.bilinear(np.eye(3), np.eye(3)), metric.bilinear(np.eye(3), np.eye(3))
+    )
+    with pytest.raises(ValueError, match="between"):
+        LogRatioMetric(np.ones(3), np.eye(3), [0.0, 1.0, -2.0])
+
+
+def test_a_failed_visit_changes_nothing():
+    learner = learned(stream())
+    X, y, _ = stream()[0]
+    before = pickle.dumps(learner)
+    for rows_, labels, task in [
+        (X[:, :3], y, "new"),
+        (X, y[:5], "new"),
+        (X, np.zeros(40), "new"),
+        (X * np.nan, y, "new"),
+        (X, y, ["unhashable"]),
+    ]:
+        with pytest.raises((ValueError, TypeError)):
+            learner.partial_fit(rows_, labels, task=task)
+    assert pickle.dumps(learner) == before
+    with pytest.raises(ValueError, match="not known"):
+        learner.task_metric("new")
+    with pytest.raises(NotFittedError):
+        LifelongPLDA().task_metric("new")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("own_weight", 1.5),
+        ("own_weight", "own"),
+        ("own_weight", (0.1, 0.2, 0.3)),
+        ("shrinkage", (1.0, 2.0)),
+        ("shrinkage", (1.0, -1.0, 0.0)),
+        ("regularization", 0.0),
+        ("n_components", 0),
+        ("n_folds", 1),
+        ("revisit", "average"),
+        ("code_penalty", -1.0),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_named(setting, value):
+    X, y, name = stream()[0]
+    with pytest.raises((ValueError, TypeError), match=setting):
+        LifelongPLDA(**{setting: value}).partial_fit(X, y, task=name)
+
+
+def test_degenerate_rows_end_in_finite_scores():
+    X = np.repeat(np.eye(4), 3, axis=0)
+    y = np.repeat([0, 1, 2, 3], 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = LifelongPLDA(random_state=0).partial_fit(X, y, task="equal rows")
+        learner.partial_fit(X[:4], [0, 0, 1, 1], task="few")
+    for task in learner.tasks_:
+        assert np.isfinite(learner.task_metric(task).bilinear(X, X)).all()
+
+
+def test_it_has_the_methods_of_the_other_learner():
+    theirs = {name for name in dir(LifelongMetricLearner) if not name.startswith("_")}
+    mine = {name for name in dir(LifelongPLDA) if not name.startswith("_")}
+    assert {"fit", "partial_fit", "transform", "pair_score", "task_metric"} <= theirs & mine
+    X = np.concatenate([X for X, _, _ in stream()])
+    y = np.concatenate([y for _, y, _ in stream()])
+    names = [name for X, _, name in stream() for _ in X]
+    fitted = LifelongPLDA(random_state=0, **GIVEN).fit(X, y, tasks=names)
+    expected = scores(learned(stream()), stream(), "task1")
+    np.testing.assert_allclose(scores(fitted, stream(), "task1"), expected, atol=1e-10)
+
+
+def test_enrolled_rows_lie_between_rows_and_class_means():
+    X, y, _ = stream()[0]
+    learner = learned(stream())
+    np.testing.assert_array_equal(learner.enrol(X, y, task="task0", pull=0.0), X)
+    half = learner.enrol(X, y, task="task0", pull=0.5)
+    np.testing.assert_allclose(half[y == 1], (X[y == 1] + X[y == 1].mean(axis=0)) / 2)
+
+
+def test_small_variances_are_shrunk_more():
+    assert shrunken_variances([0.0, 1.0], 2.0, 0.0).tolist() == [0.0, 2.0]
+    kept = shrunken_variances([0.1, 10.0], 1.0, 1.0) / [0.1, 10.0]
+    np.testing.assert_allclose(kept, [0.1 / 1.1, 10 / 11])
