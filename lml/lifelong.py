@@ -542,8 +542,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         check_consistent_length(rows, y, tasks)
         columns = _columns(X)
         fresh = clone(self)
-        for task in dict.fromkeys(tasks):
-            own = np.flatnonzero([name == task for name in tasks])
+        places = {}
+        for row, task in enumerate(tasks):
+            places.setdefault(task, []).append(row)
+        for task, own in places.items():
             fresh.partial_fit(rows[own], [y[row] for row in own], task=task)
         with _lock(self):
             self._state = replace(fresh._state, columns=columns)
@@ -674,7 +676,8 @@ def _check_classes(y, task):
 
 
 def _check_rows(X, n_features=None):
-    X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+    kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+    X = check_array(X, ensure_all_finite=False, **kwargs)
     values = X.data if sparse.issparse(X) else X
     if not np.isfinite(values).all():
         table = sparse.coo_array(X)
