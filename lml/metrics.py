@@ -803,7 +803,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self._read_out().to_dense()
 
 
-def _split_pairs(pairs, n_features=None):
+def _split_pairs(pairs, n_features):
     """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):
         left, right = (_as_matrix(rows, f"pairs[{side}]") for side, rows in enumerate(pairs))
@@ -819,7 +819,7 @@ def _split_pairs(pairs, n_features=None):
         raise ValueError(
             f"pairs holds tables of shapes {left.shape} and {right.shape}: pass equal ones"
         )
-    if n_features not in (None, left.shape[1]):
+    if left.shape[1] != n_features:
         raise ValueError(
             f"pairs has rows of {left.shape[1]} features, but the metric is for {n_features}:"
             f" pass rows with {n_features} columns"

@@ -153,8 +153,6 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         Name of each task to the metric, one and the same object for all.
     tasks_ : list
         Names in the order of first appearance.
-    metric_type_ : {"similarity", "distance"}
-        That of the estimator.
     n_features_in_ : int
 
     Notes
