@@ -77,7 +77,7 @@ def test_a_numpy_scalar_becomes_the_python_one_that_it_equals(value):
 @pytest.mark.parametrize(
     "value",
     NO_NAMES,
-    ids=repr,
+    ids=lambda value: f"{type(value).__name__} {value!r}".partition(" object at")[0],
 )
 @pytest.mark.parametrize("place", [lambda v: v, lambda v: ("a", (v,))], ids=["alone", "in a tuple"])
 def test_what_is_no_name_is_refused_with_its_type(value, place):
