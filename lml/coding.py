@@ -7,10 +7,13 @@ minus the gradient to the subdifferential of the penalty.
 """
 
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
@@ -50,16 +53,36 @@ class CodeLoss:
     (5.0, [-3.0, -1.0])
     """
 
-    gram: np.ndarray
-    projected: np.ndarray
+    gram: NDArray[np.float64]
+    projected: NDArray[np.float64]
     constant: float
 
-    def __call__(self, W):
+    def __call__(self, W: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         gradient = self.gram @ W @ self.gram - self.projected
         return 0.5 * np.sum(W * (gradient - self.projected)) + self.constant, gradient
 
 
-def _proximal_step(smooth, penalty, V, value_V, gradient_V, step):
+_Smooth: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
+
+
+class _Penalty(Protocol):
+    """What the solver asks of a penalty."""
+
+    def value(self, W: NDArray[np.float64]) -> float: ...
+
+    def prox(self, W: NDArray[np.float64], step: float) -> NDArray[np.float64]: ...
+
+    def certificate(self, W: NDArray[np.float64], gradient: NDArray[np.float64]) -> float: ...
+
+
+def _proximal_step(
+    smooth: _Smooth,
+    penalty: _Penalty,
+    V: NDArray[np.float64],
+    value_V: float | None,
+    gradient_V: NDArray[np.float64],
+    step: float,
+) -> tuple[NDArray[np.float64], float, NDArray[np.float64], float]:
     """Halve the step until the parabola at V lies above f at the proximal point P."""
     eps = np.finfo(float).eps
     for _ in range(100):
@@ -77,7 +100,14 @@ def _proximal_step(smooth, penalty, V, value_V, gradient_V, step):
     return P, value, gradient, step
 
 
-def _fista_iterates(smooth, penalty, W, step, restart, affine_gradient):
+def _fista_iterates(
+    smooth: _Smooth,
+    penalty: _Penalty,
+    W: NDArray[np.float64],
+    step: float,
+    restart: bool,
+    affine_gradient: bool,
+) -> Iterator[tuple[NDArray[np.float64], float, NDArray[np.float64], float]]:
     """Yield (W_k, f(W_k), gradient at W_k, step) for k = 0, 1, ..."""
     (value, gradient), t, momentum = smooth(W), 1.0, 0.0
     old, old_gradient = W, gradient
@@ -117,16 +147,16 @@ class CodingResult:
         The last step size.
     """
 
-    code: np.ndarray
+    code: NDArray[np.float64]
     objective: float
     certificate: float
     n_iter: int
     converged: bool
-    objective_history: np.ndarray
+    objective_history: NDArray[np.float64]
     step: float
 
 
-def _check_run(tol, max_iter, step=1.0, scale=1.0):
+def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0) -> None:
     if not isinstance(step, Real) or not 0.0 < step < np.inf:
         raise ValueError(f"step is {step!r}: use a positive finite number")
     if not isinstance(scale, Real) or not 0.0 <= scale < np.inf:
@@ -137,24 +167,24 @@ def _check_run(tol, max_iter, step=1.0, scale=1.0):
         raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
 
 
-def _finite(A, name, **options):
+def _finite(A: ArrayLike, name: str, **options: Any) -> NDArray[np.float64]:
     """An array of floats, with two axes by default; an error says where it is not finite."""
-    A = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
-    _check_finite(A, name)
-    return A
+    array = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
+    _check_finite(array, name)
+    return array
 
 
 def fista(
-    smooth,
-    penalty,
-    init,
-    step=1.0,
-    tol=1e-8,
-    max_iter=500,
-    scale=None,
-    restart=True,
-    affine_gradient=False,
-):
+    smooth: _Smooth,
+    penalty: _Penalty,
+    init: ArrayLike,
+    step: float = 1.0,
+    tol: float = 1e-8,
+    max_iter: int = 500,
+    scale: float | None = None,
+    restart: bool = True,
+    affine_gradient: bool = False,
+) -> CodingResult:
     """Minimise smooth(W) + penalty.value(W) by an accelerated proximal gradient method.
 
     Parameters
@@ -220,7 +250,7 @@ def fista(
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
 
 
-def _check_target(target, L):
+def _check_target(target: FactoredMetric, L: NDArray[np.float64]) -> int:
     if not isinstance(target, FactoredMetric):
         raise TypeError(
             f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
@@ -234,7 +264,9 @@ def _check_target(target, L):
     return len(L)
 
 
-def _check_coding(dictionary, target, code_penalty, init):
+def _check_coding(
+    dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The dictionary as an array; every argument checked before any work is done."""
     L = _finite(dictionary, "dictionary", order="C")
     d = _check_target(target, L)
@@ -250,7 +282,7 @@ def _check_coding(dictionary, target, code_penalty, init):
     return L, start / 2 + start.T / 2
 
 
-def _check_size(L, smooth):
+def _check_size(L: NDArray[np.float64], smooth: CodeLoss) -> tuple[float, float]:
     """The scale of the certificate and the norm of A; an error where squares are lost."""
     sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
     with np.errstate(over="ignore"):
@@ -266,7 +298,7 @@ def _check_size(L, smooth):
     return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
 
 
-def code_loss(dictionary, target):
+def code_loss(dictionary: NDArray[np.float64], target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
 
     Parameters
@@ -291,7 +323,14 @@ def code_loss(dictionary, target):
     )
 
 
-def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=None):
+def code_metric(
+    dictionary: ArrayLike,
+    target: FactoredMetric,
+    code_penalty: float,
+    tol: float = 1e-8,
+    max_iter: int = 500,
+    init: ArrayLike | None = None,
+) -> CodingResult:
     """The sparse code of a metric: argmin 1/2 ||L'WL - M||_F^2 + code_penalty ||W||_1,off.
 
     Parameters
@@ -355,7 +394,7 @@ def code_metric(dictionary, target, code_penalty, tol=1e-8, max_iter=500, init=N
     return replace(result, code=W + np.triu(W, 1).T)
 
 
-def _warn_not_converged(result, wanted, gram):
+def _warn_not_converged(result: CodingResult, wanted: float, gram: NDArray[np.float64]) -> None:
     warnings.warn(
         f"code_metric stopped after {result.n_iter} steps with certificate"
         f" {result.certificate:.2e}; tol asks for {wanted:.2e}. The condition number of the"

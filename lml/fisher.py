@@ -7,20 +7,24 @@ Rows may be dense or CSR. With fewer rows than features everything is solved amo
 
 import numbers
 import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.neighbors import _class_numbers
-from lml.triplets import _check_rows, _count
+from lml.metrics import _Matrix, _MatrixLike
+from lml.neighbors import _class_numbers, _LabelsLike
+from lml.triplets import _check_rows, _count, _Seed
 
 __all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
 
 
-def _labelled_rows(X, y):
+def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, NDArray[np.intp]]:
     """Float rows (dense or CSR) and class numbers; an error unless there are two classes."""
     X, (codes, labels) = _check_rows(X), _class_numbers(y)
     if X.shape[0] != len(codes):
@@ -34,7 +38,9 @@ def _labelled_rows(X, y):
     return X.astype(float), codes
 
 
-def _class_means(X, codes):
+def _class_means(
+    X: _Matrix, codes: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Rows in each class and the class means, dense, of shape (classes, D)."""
     counts = np.bincount(codes)
     member = sparse.csr_array((1.0 / counts[codes], (codes, np.arange(len(codes)))))
@@ -42,7 +48,9 @@ def _class_means(X, codes):
     return counts, means.toarray() if sparse.issparse(means) else means
 
 
-def _scatter(X, codes):
+def _scatter(
+    X: _Matrix, codes: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = _class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
@@ -52,7 +60,9 @@ def _scatter(X, codes):
     return deviations.T @ deviations, gamma
 
 
-def class_scatter(X, y):
+def class_scatter(
+    X: _MatrixLike, y: _LabelsLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Within-class and between-class scatter of labelled rows.
 
     Parameters
@@ -87,7 +97,9 @@ def class_scatter(X, y):
     return within, gamma.T @ gamma
 
 
-def _ridge(within, gamma, n_features, regularization):
+def _ridge(
+    within: NDArray[np.float64], gamma: NDArray[np.float64], n_features: int, regularization: float
+) -> float:
     """The multiple of the identity that is added to the within scatter."""
     inside, between = np.trace(within), np.sum(np.square(gamma))
     if regularization and inside <= 1e-12 * between:  # one distinct row a class
@@ -95,7 +107,9 @@ def _ridge(within, gamma, n_features, regularization):
     return regularization * inside / n_features
 
 
-def _leading(within, gamma, ridge, n_directions):
+def _leading(
+    within: NDArray[np.float64], gamma: NDArray[np.float64], ridge: float, n_directions: int
+) -> NDArray[np.float64]:
     """Eigenvectors (as rows) of the pencil (Gamma' Gamma, within + ridge I), largest first."""
     try:
         factor = linalg.cho_factor(within + ridge * np.eye(len(within)))
@@ -108,7 +122,7 @@ def _leading(within, gamma, ridge, n_directions):
     return (half @ U[:, order]).T
 
 
-def _coordinates(X):
+def _coordinates(X: _Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
     gram = safe_sparse_dot(X, X.T, dense_output=True)
     gram = gram - gram.mean(axis=0)
@@ -119,13 +133,15 @@ def _coordinates(X):
     return U[:, keep] * root, U[:, keep] / root
 
 
-def _fix_signs(V):
+def _fix_signs(V: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows scaled to unit length, the entry of largest magnitude positive."""
     largest = np.take_along_axis(V, np.argmax(np.abs(V), axis=1)[:, None], axis=1)
     return V * np.sign(largest) / np.linalg.norm(V, axis=1, keepdims=True)
 
 
-def _directions(X, codes, n_directions, regularization):
+def _directions(
+    X: _Matrix, codes: NDArray[np.intp], n_directions: int, regularization: float
+) -> NDArray[np.float64]:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
@@ -139,7 +155,7 @@ def _directions(X, codes, n_directions, regularization):
     return _fix_signs(V)
 
 
-def _strength(value, name):
+def _strength(value: Any, name: str) -> float:
     """Return a finite number of at least zero, or say what is wrong with it."""
     good = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not good or not 0 <= value < np.inf:
@@ -147,7 +163,9 @@ def _strength(value, name):
     return float(value)
 
 
-def fisher_directions(X, y, n_directions=None, regularization=1.0):
+def fisher_directions(
+    X: _MatrixLike, y: _LabelsLike, n_directions: int | None = None, regularization: float = 1.0
+) -> NDArray[np.float64]:
     """Directions along which the classes lie far apart compared with their spread.
 
     Parameters
@@ -194,7 +212,7 @@ def fisher_directions(X, y, n_directions=None, regularization=1.0):
     return _directions(X, codes, most, _strength(regularization, "regularization"))
 
 
-def _short(X):
+def _short(X: _Matrix) -> _Matrix:
     """A CSR matrix with 32-bit indices, which k-means wants; other rows as they are."""
     if not sparse.issparse(X) or X.nnz > np.iinfo(np.int32).max:
         return X
@@ -202,7 +220,7 @@ def _short(X):
     return sparse.csr_array((X.data, *places), shape=X.shape)
 
 
-def _centres(X, n_regions, random_state):
+def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> NDArray[np.float64]:
     """Means of k-means clusters; fewer than n_regions where rows coincide."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
@@ -210,7 +228,9 @@ def _centres(X, n_regions, random_state):
     return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
 
 
-def _ranked_by_class(X, codes, centres):
+def _ranked_by_class(
+    X: _Matrix, codes: NDArray[np.intp], centres: NDArray[np.float64]
+) -> list[NDArray[np.intp]]:
     """For each class, its rows from near to far, one line a centre; ties to the lower row."""
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
     squares = np.asarray(squares.sum(axis=1)).ravel()
@@ -223,7 +243,7 @@ def _ranked_by_class(X, codes, centres):
     return ranked
 
 
-def _scales(scales, n_features):
+def _scales(scales: Sequence[int] | None, n_features: int) -> list[int]:
     """Rows of each class in a region, one number a scale."""
     if scales is None:
         return [50 if n_features > 50 else 10, 20]
@@ -232,14 +252,21 @@ def _scales(scales, n_features):
     return [_count(scale, "scales") for scale in scales]
 
 
-def _regions(ranked, scales):
+def _regions(ranked: list[NDArray[np.intp]], scales: list[int]) -> Iterator[NDArray[np.intp]]:
     """Row numbers of each region, ascending, scale by scale."""
     for scale in scales:
         for nearest in zip(*ranked, strict=True):
             yield np.sort(np.concatenate([line[:scale] for line in nearest]))
 
 
-def local_fisher_basis(X, y, n_basis, scales=None, random_state=None, regularization=1.0):
+def local_fisher_basis(
+    X: _MatrixLike,
+    y: _LabelsLike,
+    n_basis: int,
+    scales: Sequence[int] | None = None,
+    random_state: _Seed = None,
+    regularization: float = 1.0,
+) -> NDArray[np.float64]:
     """Fisher directions of many small regions.
 
     Parameters
@@ -296,7 +323,7 @@ def local_fisher_basis(X, y, n_basis, scales=None, random_state=None, regulariza
     return np.concatenate(found)[:n_basis]
 
 
-def basis_rank(F, tol=None):
+def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
     """Numerical rank of a set of directions.
 
     Parameters

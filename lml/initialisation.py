@@ -6,28 +6,31 @@ is completed by principal components of the residual rows and, when these run ou
 directions; its rows are orthonormal throughout.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
-from lml.metrics import _check_finite
-from lml.triplets import _check_rows, _count
+from lml.metrics import _check_finite, _Matrix, _MatrixLike
+from lml.neighbors import _LabelsLike
+from lml.triplets import _check_rows, _count, _Seed
 
 __all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
 
 
-def _unit_rows(L):
+def _unit_rows(L: NDArray[np.float64]) -> NDArray[np.float64]:
     """The nonzero rows, scaled to unit length without overflow."""
     largest = np.abs(L).max(axis=1, initial=0.0)
     L = L[largest > 0] / largest[largest > 0, None]
     return L / np.linalg.norm(L, axis=1, keepdims=True)
 
 
-def orthonormal_rows(L, tol=None):
+def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> NDArray[np.float64]:
     """Orthonormal basis of the row space, row by row in the given order.
 
     Parameters
@@ -77,7 +80,9 @@ def orthonormal_rows(L, tol=None):
 _ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
 
 
-def _residual_scatter(L, X, mean):
+def _residual_scatter(
+    L: NDArray[np.float64], X: _Matrix, mean: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
     """R'R for the residual R of the rows less their mean, and its trace before projecting."""
     if sparse.issparse(X):
         scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
@@ -87,7 +92,9 @@ def _residual_scatter(L, X, mean):
     return left - L.T @ (L @ left), np.trace(scatter)
 
 
-def _residual_gram(L, X, mean):
+def _residual_gram(
+    L: NDArray[np.float64], X: _Matrix, mean: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
     """RR' and its trace before projecting."""
     X = X if sparse.issparse(X) else X - mean
     gram = safe_sparse_dot(X, X.T, dense_output=True)
@@ -99,7 +106,9 @@ def _residual_gram(L, X, mean):
     return gram - inside @ inside.T, np.trace(gram)
 
 
-def _residual_directions(L, X, n_directions, center, rng):
+def _residual_directions(
+    L: NDArray[np.float64], X: _Matrix, n_directions: int, center: bool, rng: np.random.RandomState
+) -> NDArray[np.float64]:
     """Leading principal directions of the rows of X outside the span of L, unit rows."""
     n, D = X.shape
     if min(n, D) > _ROWS:
@@ -115,7 +124,9 @@ def _residual_directions(L, X, n_directions, center, rng):
     return _fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
-def complete_dictionary(L, X, n_components, random_state=None, center=True):
+def complete_dictionary(
+    L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed = None, center: bool = True
+) -> NDArray[np.float64]:
     """Extend a dictionary to n_components orthonormal rows.
 
     Parameters
@@ -158,7 +169,9 @@ def complete_dictionary(L, X, n_components, random_state=None, center=True):
     return _complete(L, X, n_components, random_state, center)[0]
 
 
-def _complete(L, X, n_components, random_state, center):
+def _complete(
+    L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed, center: bool
+) -> tuple[NDArray[np.float64], tuple[int, int, int]]:
     """The completed dictionary and how many rows came from L, the residual and chance."""
     X, L = _check_rows(X).astype(float), orthonormal_rows(L)
     if L.shape[1] != X.shape[1]:
@@ -197,15 +210,15 @@ class DictionaryReport(NamedTuple):
 
 
 def initial_dictionary(
-    X,
-    y,
-    n_components,
-    scales=None,
-    random_state=None,
-    n_basis=None,
-    center=True,
-    return_report=False,
-):
+    X: _MatrixLike,
+    y: _LabelsLike,
+    n_components: int,
+    scales: Sequence[int] | None = None,
+    random_state: _Seed = None,
+    n_basis: int | None = None,
+    center: bool = True,
+    return_report: bool = False,
+) -> Any:
     """Orthonormal dictionary from the rows of the first task.
 
     Parameters

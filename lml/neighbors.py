@@ -6,23 +6,39 @@ Ties go to the reference that comes first, tied votes to the nearest of the tied
 """
 
 import copy
+from collections.abc import Collection, Hashable, Sequence
 from numbers import Integral, Real
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lml.metrics import FactoredMetric, _check_finite, _check_rows, _learnt_metric, pairwise_scores
+from lml.metrics import (
+    FactoredMetric,
+    _check_finite,
+    _check_rows,
+    _learnt_metric,
+    _Matrix,
+    _MatrixLike,
+    pairwise_scores,
+)
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
+
+# labels of any hashable type, and weights of rows
+_LabelsLike: TypeAlias = ArrayLike | Sequence[Hashable]
+_WeightsLike: TypeAlias = Sequence[float] | NDArray[np.float64]
+
 
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
 
 
-def _centred(X, references):
+def _centred(X: _Matrix, references: _Matrix) -> tuple[_Matrix, _Matrix]:
     """Dense rows shifted by the mean reference, which no distance notices."""
     if sparse.issparse(X) or sparse.issparse(references):
         return X, references
@@ -30,13 +46,13 @@ def _centred(X, references):
     return X - mean, references - mean
 
 
-def _norms(X):
+def _norms(X: _Matrix) -> NDArray[np.float64]:
     """Euclidean norms of the rows."""
     squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
     return np.sqrt(np.asarray(squares).ravel())
 
 
-def _error_scale(metric):
+def _error_scale(metric: FactoredMetric) -> float:
     """The factor before (|x| + |z|)^2 in the error bound of a computed distance."""
     terms = metric.n_features + 2 * metric.factor.shape[0] + 8
     F, C = (A.data if sparse.issparse(A) else A for A in (metric.factor, metric.core))
@@ -44,7 +60,9 @@ def _error_scale(metric):
     return terms * np.finfo(float).eps * size
 
 
-def _distance_scores(metric, X, references, k):
+def _distance_scores(
+    metric: FactoredMetric, X: _Matrix, references: _Matrix, k: int
+) -> NDArray[np.float64]:
     """Minus the squared distances; the k largest of each row are free of cancellation.
 
     Derived in chapter 4 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
@@ -61,7 +79,7 @@ def _distance_scores(metric, X, references, k):
     return scores
 
 
-def _distinct(references):
+def _distinct(references: _Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
         references = references.sorted_indices()
@@ -70,12 +88,12 @@ def _distinct(references):
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
     else:
         keys = [row.tobytes() for row in np.ascontiguousarray(references)]
-    first = {}
+    first: dict[Any, int] = {}
     inverse = np.array([first.setdefault(key, len(first)) for key in keys], dtype=np.intp)
     return np.unique(inverse, return_index=True)[1], inverse
 
 
-def _check_size(X, name):
+def _check_size(X: _Matrix, name: str) -> None:
     """Refuse rows so large that products of their squared distances overflow."""
     values = X.data if sparse.issparse(X) else X
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
@@ -86,7 +104,9 @@ def _check_size(X, name):
         )
 
 
-def _prepared(metric, X, references, metric_type):
+def _prepared(
+    metric: FactoredMetric, X: _MatrixLike | None, references: _MatrixLike, metric_type: str
+) -> tuple[FactoredMetric, _Matrix, _Matrix]:
     """Checked arguments of `k_nearest`: metric, queries, references."""
     if metric_type not in ("similarity", "distance"):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
@@ -99,7 +119,7 @@ def _prepared(metric, X, references, metric_type):
     return metric, X, references
 
 
-def _check_n_neighbors(n_neighbors, n_references, without_itself=False):
+def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
     whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
     if not whole or n_neighbors < 1:
         raise ValueError(f"n_neighbors is {n_neighbors!r}: give a whole number of at least 1")
@@ -112,14 +132,22 @@ def _check_n_neighbors(n_neighbors, n_references, without_itself=False):
     return int(n_neighbors)
 
 
-def _block_scores(metric, X, distinct, metric_type, k):
+def _block_scores(
+    metric: FactoredMetric, X: _Matrix, distinct: _Matrix, metric_type: str, k: int
+) -> NDArray[np.float64]:
     """Scores of a block of queries, of which the k largest a row are accurate."""
     if metric_type == "similarity":
         return pairwise_scores(metric, X, distinct, metric_type)
     return _distance_scores(metric, X, distinct, min(k, distinct.shape[0]))
 
 
-def k_nearest(metric, X, references, metric_type, n_neighbors):
+def k_nearest(
+    metric: FactoredMetric,
+    X: _MatrixLike | None,
+    references: _MatrixLike,
+    metric_type: str,
+    n_neighbors: int,
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """The nearest references of each query, nearest first.
 
     Parameters
@@ -163,13 +191,14 @@ def k_nearest(metric, X, references, metric_type, n_neighbors):
     [[0, 1]]
     """
     itself = X is None
-    metric, X, references = _prepared(metric, X, references, metric_type)
+    metric, queries, references = _prepared(metric, X, references, metric_type)
     k = _check_n_neighbors(n_neighbors, references.shape[0], itself)
     places, inverse = _distinct(references)
     distinct = references[places]
-    indices, scores = np.empty((X.shape[0], k), dtype=np.intp), np.empty((X.shape[0], k))
+    n = queries.shape[0]
+    indices, scores = np.empty((n, k), dtype=np.intp), np.empty((n, k))
     for block in gen_batches(len(indices), max(1, _NUMBERS_AT_A_TIME // len(inverse))):
-        found = _block_scores(metric, X[block], distinct, metric_type, k + itself)[:, inverse]
+        found = _block_scores(metric, queries[block], distinct, metric_type, k + itself)[:, inverse]
         if itself:
             found[np.arange(len(found)), np.arange(block.start, block.stop)] = -np.inf
         indices[block] = np.argsort(-found, axis=1, kind="stable")[:, :k]
@@ -177,7 +206,7 @@ def k_nearest(metric, X, references, metric_type, n_neighbors):
     return indices, scores
 
 
-def majority_vote(labels):
+def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     """The commonest label of each row; a tie goes to the tied label that comes first.
 
     Parameters
@@ -206,7 +235,9 @@ def majority_vote(labels):
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
-def _weighted_vote(codes, weights, n_votes):
+def _weighted_vote(
+    codes: NDArray[np.intp], weights: NDArray[np.float64], n_votes: int
+) -> NDArray[np.intp]:
     """The class number with most votes; weights (n, m) of neighbours, nearest first.
 
     Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
@@ -220,14 +251,14 @@ def _weighted_vote(codes, weights, n_votes):
     return codes[rows[:, 0], first]
 
 
-def _labels(y):
+def _labels(y: _LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
         return list(y)
     return column_or_1d(y, warn=True).tolist()
 
 
-def _as_array(labels):
+def _as_array(labels: list[Any]) -> NDArray[Any]:
     """A list of labels as an array: of objects where another one would change them."""
     if any(all(isinstance(v, kind) for v in labels) for kind in (Real, str, bytes)):
         array = np.array(labels)
@@ -236,9 +267,10 @@ def _as_array(labels):
     return np.fromiter(labels, dtype=object, count=len(labels))
 
 
-def _class_numbers(y):
+def _class_numbers(y: _LabelsLike) -> tuple[NDArray[np.intp], list[Any]]:
     """Class of each row, numbered by first appearance, and the labels in that order."""
-    labels, seen, codes = _labels(y), {}, []
+    labels, codes = _labels(y), []
+    seen: dict[Any, int] = {}
     for row, label in enumerate(labels):
         missing = isinstance(label, Real) and label - label != 0  # NaN or infinite
         if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
@@ -253,7 +285,7 @@ def _class_numbers(y):
     return np.array(codes, dtype=np.intp), list(seen)
 
 
-def _check_not_continuous(labels, n_rows):
+def _check_not_continuous(labels: Collection[Any], n_rows: int) -> None:
     """Refuse numbers with fractions that hardly repeat, as in regression."""
     fractions = any(isinstance(label, (float, np.floating)) and label % 1 for label in labels)
     if fractions and len(labels) > max(10, n_rows / 2):
@@ -263,7 +295,7 @@ def _check_not_continuous(labels, n_rows):
         )
 
 
-def _sorted_classes(y):
+def _sorted_classes(y: _LabelsLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The labels, sorted where they have an order, and the number of each row's label."""
     codes, labels = _class_numbers(y)
     try:
@@ -313,16 +345,18 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     1.0
     """
 
-    def __init__(self, estimator=None, n_neighbors=3):
+    def __init__(self, estimator: BaseEstimator | None = None, n_neighbors: int = 3) -> None:
         self.estimator = estimator
         self.n_neighbors = n_neighbors
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: _MatrixLike, y: _LabelsLike, sample_weight: _WeightsLike | None = None
+    ) -> Self:
         """Learn the metric and keep the references.
 
         Parameters
@@ -348,10 +382,10 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         learnt = copy.copy(self)
         learnt._fit(X, y, sample_weight)
-        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _weigh(self, sample_weight, n_rows):
+    def _weigh(self, sample_weight: _WeightsLike | None, n_rows: int) -> slice | NDArray[np.intp]:
         """Note the weights; the rows of weight above 0."""
         self._weights = None
         if sample_weight is None:
@@ -369,26 +403,31 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         _n_voters(self._weights, self.n_neighbors)
         return kept
 
-    def _fit(self, X, y, sample_weight):
-        if y is not None:  # validate_data says what to do about None
-            self.classes_, y = _sorted_classes(y)
+    def _fit(
+        self, X: _MatrixLike, y: _LabelsLike | None, sample_weight: _WeightsLike | None
+    ) -> None:
+        codes: NDArray[np.intp] | None = None  # validate_data says what to do about None
+        if y is not None:
+            self.classes_, codes = _sorted_classes(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
-        X, y = validate_data(self, X, y, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
         _check_finite(X, "X")
         _check_size(X, "X")
         kept = self._weigh(sample_weight, X.shape[0])
-        self._codes, self.estimator_, self.references_ = y[kept], None, X[kept].copy()
+        self._codes, self.estimator_, self.references_ = codes[kept], None, X[kept].copy()
         if self.estimator is not None:
             _check_two_classes(self.classes_)
             self.estimator_ = _unfitted(self.estimator, "estimator")
-            _fitted_metric(self.estimator_, "estimator", X, y)
+            _fitted_metric(self.estimator_, "estimator", X, codes)
 
-    def _metric(self):
+    def _metric(self) -> tuple[FactoredMetric, str]:
         if self.estimator_ is None:
             return FactoredMetric.identity(self.n_features_in_), "distance"
         return _learnt_metric(self.estimator_, "estimator")
 
-    def kneighbors(self, X=None, n_neighbors=None):
+    def kneighbors(
+        self, X: _MatrixLike | None = None, n_neighbors: int | None = None
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Nearest references of the rows of X (n, D), nearest first.
 
         With X = None, those of each reference without itself (leave one out). Returns
@@ -402,7 +441,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         metric, metric_type = self._metric()
         return k_nearest(metric, X, self.references_, metric_type, k)
 
-    def predict(self, X):
+    def predict(self, X: _MatrixLike) -> NDArray[Any]:
         """Labels of the rows of X (n, D), an array of shape (n,)."""
         check_is_fitted(self, "references_")
         if self._weights is None:
@@ -411,7 +450,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         votes = self._codes[indices], self._weights[indices]
         return self.classes_[_weighted_vote(*votes, self.n_neighbors)]
 
-    def score(self, X, y, sample_weight=None):
+    def score(
+        self, X: _MatrixLike, y: _LabelsLike, sample_weight: _WeightsLike | None = None
+    ) -> float:
         """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
         labels, predicted = _labels(y), self.predict(X).tolist()
         check_consistent_length(predicted, labels, sample_weight)
@@ -419,7 +460,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return float(np.average(hits, weights=sample_weight))
 
 
-def _unfitted(learner, parameter):
+def _unfitted(learner: Any, parameter: str) -> Any:
     """A clone of a learner; an error names the parameter that holds something else."""
     methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
     if isinstance(learner, type) or not methods:
@@ -429,7 +470,7 @@ def _unfitted(learner, parameter):
     return clone(learner)
 
 
-def _check_two_classes(classes):
+def _check_two_classes(classes: NDArray[Any]) -> None:
     """Refuse a single label, by its name: the learner sees numbers only."""
     if len(classes) < 2:
         raise ValueError(
@@ -438,7 +479,9 @@ def _check_two_classes(classes):
         )
 
 
-def _fitted_metric(learner, parameter, X, y):
+def _fitted_metric(
+    learner: Any, parameter: str, X: _Matrix, y: NDArray[Any]
+) -> tuple[FactoredMetric, str]:
     """The metric and the metric type that a learner finds; an error names the parameter."""
     metric, kind = _learnt_metric(learner.fit(X, y), parameter)
     if metric.n_features != X.shape[1]:
@@ -449,7 +492,7 @@ def _fitted_metric(learner, parameter, X, y):
     return metric, kind
 
 
-def _check_weights(sample_weight, n_rows):
+def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> NDArray[np.float64]:
     """The weights of the rows, finite, none below 0, some above it."""
     weights = check_array(
         sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
@@ -464,7 +507,7 @@ def _check_weights(sample_weight, n_rows):
     return weights
 
 
-def _n_voters(weights, n_votes):
+def _n_voters(weights: NDArray[np.float64], n_votes: int) -> int:
     """How many neighbours have n_votes votes together, whoever they are."""
     total = np.cumsum(np.sort(weights))
     if _check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):

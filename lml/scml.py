@@ -8,22 +8,26 @@ and stays factored: FactoredMetric(0, basis, weights).
 
 import copy
 import numbers
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
 from lml.fisher import local_fisher_basis
-from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.neighbors import _class_numbers
-from lml.triplets import _check_rows, _count, nearest_triplets
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _Matrix, _MatrixLike
+from lml.neighbors import _class_numbers, _LabelsLike
+from lml.triplets import _check_rows, _count, _Seed, nearest_triplets
 
 __all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
 
 
-def triplet_differences(projections, triplets):
+def triplet_differences(
+    projections: NDArray[np.float64], triplets: ArrayLike
+) -> NDArray[np.float64]:
     """Squared differences of projections, positive pair minus negative pair.
 
     Parameters
@@ -54,14 +58,20 @@ def triplet_differences(projections, triplets):
     return np.square(anchors - projections[j]) - np.square(anchors - projections[k])
 
 
-def _pair_table(triplets, n_samples):
+def _pair_table(
+    triplets: NDArray[np.intp], n_samples: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
     i, j, k = triplets.T
     pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
     return pairs // n_samples, pairs % n_samples, where.reshape(2, -1)
 
 
-def _mean_hinge(weights, projections, table):
+def _mean_hinge(
+    weights: NDArray[np.float64],
+    projections: NDArray[np.float64],
+    table: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]],
+) -> float:
     """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     a, b, (near, far) = table
     active = np.flatnonzero(weights)
@@ -73,7 +83,9 @@ def _mean_hinge(weights, projections, table):
     return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
 
 
-def scml_objective(weights, projections, triplets, beta=0.0):
+def scml_objective(
+    weights: ArrayLike, projections: NDArray[np.float64], triplets: ArrayLike, beta: float = 0.0
+) -> float:
     """Mean hinge of the weighted distance plus the l1 penalty of the weights.
 
     Parameters
@@ -110,7 +122,9 @@ def scml_objective(weights, projections, triplets, beta=0.0):
     return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
 
 
-def _scaled_gamma(projections, triplets, gamma):
+def _scaled_gamma(
+    projections: NDArray[np.float64], triplets: NDArray[np.intp], gamma: float | None
+) -> float:
     """The given gamma, or one fifth of the mean squared length of the differences."""
     if gamma is not None:
         return gamma
@@ -121,7 +135,15 @@ def _scaled_gamma(projections, triplets, gamma):
     return total / max(5 * len(triplets), 1)
 
 
-def _advance(projections, triplets, weights, total, first, beta, gamma):
+def _advance(
+    projections: NDArray[np.float64],
+    triplets: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    total: NDArray[np.float64],
+    first: int,
+    beta: float,
+    gamma: float,
+) -> NDArray[np.float64]:
     """Weights after a step on each triplet, numbered from first + 1; total is updated."""
     block = 2**18 // max(len(weights), 1) + 1
     for start in range(0, len(triplets), block):
@@ -133,7 +155,14 @@ def _advance(projections, triplets, weights, total, first, beta, gamma):
     return weights
 
 
-def dual_averaging(projections, triplets, beta, gamma=None, n_steps=100_000, random_state=None):
+def dual_averaging(
+    projections: NDArray[np.float64],
+    triplets: NDArray[np.intp],
+    beta: float,
+    gamma: float | None = None,
+    n_steps: int = 100_000,
+    random_state: _Seed = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weights of the directions by regularised dual averaging, one triplet a step.
 
     Parameters
@@ -240,14 +269,14 @@ class SCML(MetricLearnerMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_basis=None,
-        beta=1e-5,
-        gamma=None,
-        n_steps=100_000,
-        n_targets=3,
-        n_impostors=10,
-        random_state=None,
-    ):
+        n_basis: int | None = None,
+        beta: float = 1e-5,
+        gamma: float | None = None,
+        n_steps: int = 100_000,
+        n_targets: int = 3,
+        n_impostors: int = 10,
+        random_state: _Seed = None,
+    ) -> None:
         self.n_basis = n_basis
         self.beta = beta
         self.gamma = gamma
@@ -256,7 +285,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.n_impostors = n_impostors
         self.random_state = random_state
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         """Every parameter in its range, or an error; None stands for a default."""
         _number(self.beta, "beta", zero=True)
         if self.gamma is not None:
@@ -266,7 +295,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         for name in ("n_steps", "n_targets", "n_impostors"):
             _count(getattr(self, name), name)
 
-    def fit(self, X, y):
+    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn the weights.
 
         Parameters
@@ -289,10 +318,10 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self._check_parameters()
         learnt = copy.copy(self)
         learnt._fit(X, y)
-        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
         """Check the rows, choose triplets and basis, learn the weights."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -306,7 +335,13 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         basis = local_fisher_basis(X, codes, n_basis, random_state=rng)
         self._learn(X, basis, triplets, rng)
 
-    def _learn(self, X, basis, triplets, rng):
+    def _learn(
+        self,
+        X: _Matrix,
+        basis: NDArray[np.float64],
+        triplets: NDArray[np.intp],
+        rng: np.random.RandomState,
+    ) -> None:
         """Project, weigh, store."""
         P = safe_sparse_dot(X, basis.T, dense_output=True)
         self.gamma_ = _scaled_gamma(P, triplets, self.gamma)
@@ -316,14 +351,14 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.basis_, self.n_triplets_ = basis, len(triplets)
         self.metric_ = FactoredMetric(0.0, basis, self.weights_)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
 
 
-def _number(value, name, zero):
+def _number(value: Any, name: str, zero: bool) -> float:
     """Return a finite positive number (or zero, if allowed), or say what is wrong with it."""
     good = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not good or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
@@ -332,7 +367,7 @@ def _number(value, name, zero):
     return float(value)
 
 
-def _check_finite(X):
+def _check_finite(X: _Matrix) -> None:
     """An error that says where X is not finite."""
     try:
         _check_rows(X)

@@ -8,14 +8,16 @@ Nothing here loops over triplets or forms a D x D matrix.
 """
 
 import numbers
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import FactoredMetric, _check_finite
-from lml.neighbors import _check_size, _class_numbers
+from lml.metrics import FactoredMetric, _check_finite, _Matrix, _MatrixLike
+from lml.neighbors import _check_size, _class_numbers, _LabelsLike
 
 __all__ = [
     "all_triplets",
@@ -30,8 +32,10 @@ __all__ = [
     "triplet_margins",
 ]
 
+_Seed: TypeAlias = int | np.random.RandomState | None
 
-def _classes_with_triplets(y):
+
+def _classes_with_triplets(y: _LabelsLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Class numbers and class sizes; an error where the labels allow no triplet at all."""
     codes, labels = _class_numbers(y)
     sizes = np.bincount(codes, minlength=1)
@@ -49,7 +53,7 @@ def _classes_with_triplets(y):
     raise ValueError(f"{fault}: {remedy}")
 
 
-def similar_pairs(y, self_pairs=False):
+def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
     """All ordered pairs of rows of one class.
 
     Parameters
@@ -81,7 +85,7 @@ def similar_pairs(y, self_pairs=False):
     return np.argwhere(same)
 
 
-def dissimilar_pairs(y):
+def dissimilar_pairs(y: _LabelsLike) -> NDArray[np.intp]:
     """All ordered pairs of rows of different classes.
 
     Parameters
@@ -108,7 +112,9 @@ def dissimilar_pairs(y):
     return np.argwhere(codes[:, None] != codes)
 
 
-def _block_of(anchors, positives, negatives):
+def _block_of(
+    anchors: NDArray[np.intp], positives: NDArray[np.intp], negatives: NDArray[np.intp]
+) -> NDArray[np.intp]:
     """Triplets of each anchor with every pair of its own positives and negatives."""
     block = np.empty((len(anchors), positives.shape[1], negatives.shape[1], 3), dtype=np.intp)
     block[..., 0] = anchors[:, None, None]
@@ -116,7 +122,7 @@ def _block_of(anchors, positives, negatives):
     return block.reshape(-1, 3)
 
 
-def all_triplets(y, self_pairs=False):
+def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
     Parameters
@@ -155,14 +161,16 @@ def all_triplets(y, self_pairs=False):
     return np.concatenate(blocks)
 
 
-def _count(value, name, least=1):
+def _count(value: Any, name: str, least: int = 1) -> int:
     """Return an integer of at least `least`, or say what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} is {value!r}: give an integer of at least {least}")
     return int(value)
 
 
-def sample_triplets(y, n_triplets, random_state=None, self_pairs=True):
+def sample_triplets(
+    y: _LabelsLike, n_triplets: int, random_state: _Seed = None, self_pairs: bool = True
+) -> NDArray[np.intp]:
     """Random triplets: anchor uniform over rows, positive and negative uniform given it.
 
     Parameters
@@ -215,7 +223,7 @@ def sample_triplets(y, n_triplets, random_state=None, self_pairs=True):
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
-def _check_rows(X, name="X"):
+def _check_rows(X: _MatrixLike, name: str = "X") -> _Matrix:
     """X as float rows, dense or CSR; an error that says where it is not finite."""
     X = check_array(
         X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False,
@@ -226,13 +234,15 @@ def _check_rows(X, name="X"):
     return X
 
 
-def _squared_norms(X):
+def _squared_norms(X: _Matrix) -> NDArray[np.float64]:
     """Squared length of each row."""
     square = X.multiply(X) if sparse.issparse(X) else np.square(X)
     return np.asarray(square.sum(axis=1)).ravel()
 
 
-def _exact_distances(X, rows, others):
+def _exact_distances(
+    X: _Matrix, rows: NDArray[np.intp], others: NDArray[np.intp]
+) -> NDArray[np.float64]:
     """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
     out, step = np.empty(len(rows)), max(1, _BLOCK // X.shape[1])
     for start in range(0, len(rows), step):
@@ -241,7 +251,9 @@ def _exact_distances(X, rows, others):
     return out
 
 
-def _candidates(X, queries, pool, n_nearest):
+def _candidates(
+    X: _Matrix, queries: NDArray[np.intp], pool: NDArray[np.intp], n_nearest: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places (in queries, in pool) that hold the n_nearest rows of each query, and a few more."""
     A, B = X[queries], X[pool]
     total = _squared_norms(A)[:, None] + _squared_norms(B)
@@ -249,10 +261,13 @@ def _candidates(X, queries, pool, n_nearest):
     error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
     fast[queries[:, None] == pool] = np.inf  # a row is no neighbour of its own
     bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
-    return np.nonzero(fast - error <= bound[:, None])
+    row, column = np.nonzero(fast - error <= bound[:, None])
+    return row, column
 
 
-def _nearest_rows(X, queries, pool, n_nearest):
+def _nearest_rows(
+    X: _Matrix, queries: NDArray[np.intp], pool: NDArray[np.intp], n_nearest: int
+) -> NDArray[np.intp]:
     """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
     out, step = [], max(1, _BLOCK // len(pool))
     for start in range(0, len(queries), step):
@@ -264,7 +279,9 @@ def _nearest_rows(X, queries, pool, n_nearest):
     return np.concatenate(out)
 
 
-def nearest_triplets(X, y, n_targets=3, n_impostors=10):
+def nearest_triplets(
+    X: _MatrixLike, y: _LabelsLike, n_targets: int = 3, n_impostors: int = 10
+) -> NDArray[np.intp]:
     """Each row with its nearest rows of the same class times its nearest rows of the others.
 
     Parameters
@@ -314,7 +331,7 @@ def nearest_triplets(X, y, n_targets=3, n_impostors=10):
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
-def _check_triplets(triplets, n_samples):
+def _check_triplets(triplets: ArrayLike, n_samples: int) -> NDArray[np.intp]:
     """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
     triplets = np.asarray(triplets)
     if triplets.size == 0:
@@ -332,13 +349,15 @@ def _check_triplets(triplets, n_samples):
     return triplets.astype(np.intp)
 
 
-def _is_distance(metric_type):
+def _is_distance(metric_type: str) -> bool:
     if metric_type not in ("similarity", "distance"):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
     return metric_type == "distance"
 
 
-def _paired_margins(metric, X, triplets, distance):
+def _paired_margins(
+    metric: FactoredMetric, X: _Matrix, triplets: NDArray[np.intp], distance: bool
+) -> NDArray[np.float64]:
     """Margins from gathered rows, a block of triplets at a time."""
     out, step = np.empty(len(triplets)), max(1, _BLOCK // X.shape[1])
     for start in range(0, len(triplets), step):
@@ -351,7 +370,9 @@ def _paired_margins(metric, X, triplets, distance):
     return out
 
 
-def _gram_margins(metric, X, triplets, distance):
+def _gram_margins(
+    metric: FactoredMetric, X: _Matrix, triplets: NDArray[np.intp], distance: bool
+) -> NDArray[np.float64]:
     """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
     out, step = np.empty(len(triplets)), max(1, 4 * _BLOCK // X.shape[0])
     if distance:
@@ -368,7 +389,9 @@ def _gram_margins(metric, X, triplets, distance):
     return out
 
 
-def triplet_margins(metric, X, triplets, metric_type):
+def triplet_margins(
+    metric: FactoredMetric, X: _MatrixLike, triplets: ArrayLike, metric_type: str
+) -> NDArray[np.float64]:
     """By how much each triplet holds: s(i, j) - s(i, k), or d(i, k) - d(i, j).
 
     Parameters
@@ -413,7 +436,13 @@ def triplet_margins(metric, X, triplets, metric_type):
     return form(metric, X, triplets, distance)
 
 
-def triplet_hinge(metric, X, triplets, metric_type, margin=1.0):
+def triplet_hinge(
+    metric: FactoredMetric,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    margin: float = 1.0,
+) -> NDArray[np.float64]:
     """Hinge loss of each triplet, max(0, margin - triplet margin).
 
     Parameters
@@ -439,12 +468,18 @@ def triplet_hinge(metric, X, triplets, metric_type, margin=1.0):
     >>> triplet_hinge(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [0.4375]
     """
-    if not (np.isscalar(margin) and 0 <= margin < np.inf):
+    if not (isinstance(margin, numbers.Real) and 0 <= margin < np.inf):
         raise ValueError(f"margin is {margin!r}: give a finite number of at least 0")
     return np.maximum(margin - triplet_margins(metric, X, triplets, metric_type), 0.0)
 
 
-def triplet_loss(metric, X, triplets, metric_type, margin=1.0):
+def triplet_loss(
+    metric: FactoredMetric,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    margin: float = 1.0,
+) -> float:
     """Mean hinge over all triplets, the satisfied ones included; 0.0 over no triplets.
 
     Parameters
@@ -472,7 +507,7 @@ def triplet_loss(metric, X, triplets, metric_type, margin=1.0):
     return float(losses.mean()) if len(losses) else 0.0
 
 
-def triplet_counts(triplets, n_samples, metric_type):
+def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> sparse.csr_array:
     """Coefficients K of the sum of triplet gradients, sum = X' K X.
 
     Parameters
@@ -509,7 +544,13 @@ def triplet_counts(triplets, n_samples, metric_type):
     return counts
 
 
-def triplet_gradient(metric, X, triplets, metric_type, margin=1.0):
+def triplet_gradient(
+    metric: FactoredMetric,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    margin: float = 1.0,
+) -> tuple[float, FactoredMetric]:
     """Mean hinge and its gradient with respect to the metric, kept as X' K X.
 
     Parameters

@@ -87,7 +87,10 @@ def has_more_than_imports(source: str) -> bool:
 
 
 def code_lines(source: str) -> int:
-    """Lines that hold code: no blank lines, comments, docstrings, imports, error messages."""
+    """Lines that hold code: no blank lines, comments, docstrings, imports, error messages.
+
+    A signature counts one line, however many its annotations need.
+    """
     lines = {
         line
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -99,6 +102,8 @@ def code_lines(source: str) -> int:
             lines -= set(range(node.lineno, node.end_lineno + 1))
         if isinstance(node, ast.Raise):  # a message may be long: it counts one line
             lines -= set(range(node.lineno + 1, node.end_lineno + 1))
+        if isinstance(node, ast.FunctionDef):
+            lines -= set(range(node.lineno + 1, node.body[0].lineno))
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             value = body[0].value
