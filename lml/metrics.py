@@ -7,8 +7,10 @@ O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
 import numbers
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
@@ -16,8 +18,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 __all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
 
+# what becomes a matrix, and a matrix: NDArray[np.float64] or a CSR array (scipy has no types)
+_MatrixLike: TypeAlias = ArrayLike | sparse.spmatrix | sparse.sparray
+_Matrix: TypeAlias = Any
 
-def _check_finite(A, name):
+
+def _check_finite(A: _Matrix, name: str) -> None:
     """An error that says where a dense or sparse array is not finite."""
     if np.isfinite(A.data if sparse.issparse(A) else A).all():
         return
@@ -30,7 +36,7 @@ def _check_finite(A, name):
     )
 
 
-def _as_matrix(A, name):
+def _as_matrix(A: _MatrixLike, name: str) -> _Matrix:
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
     if sparse.issparse(A):
         A = sparse.csr_array(A).astype(np.float64, copy=False)
@@ -43,7 +49,7 @@ def _as_matrix(A, name):
     return A
 
 
-def _check_rows(X, n_features, name="X"):
+def _check_rows(X: _MatrixLike, n_features: int, name: str = "X") -> _Matrix:
     """`X` as a finite float64 matrix (n, n_features)."""
     X = _as_matrix(X, name)
     if X.ndim != 2:
@@ -58,13 +64,13 @@ def _check_rows(X, n_features, name="X"):
     return X
 
 
-def _times(A, B):
+def _times(A: _Matrix, B: _Matrix) -> NDArray[np.float64]:
     """A B' as a dense array, for dense or CSR `A` and `B`."""
     product = A @ B.T
     return product.toarray() if sparse.issparse(product) else product
 
 
-def _check_parts(alpha, factor, core, n_features):
+def _check_parts(alpha: float, factor: _Matrix, core: _Matrix, n_features: int | None) -> None:
     """Refuse parts of a metric that do not fit together."""
     if not np.isfinite(alpha):
         raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
@@ -124,44 +130,46 @@ class FactoredMetric:
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
 
-    def __init__(self, alpha, factor, core, n_features=None):
+    def __init__(
+        self, alpha: float, factor: _MatrixLike, core: _MatrixLike, n_features: int | None = None
+    ) -> None:
         self._alpha = float(alpha)
         self._factor = _as_matrix(factor, "factor")
         self._core = _as_matrix(core, "core")
         _check_parts(self._alpha, self._factor, self._core, n_features)
 
     @property
-    def alpha(self):
+    def alpha(self) -> float:
         """Coefficient of the identity."""
         return self._alpha
 
     @property
-    def factor(self):
+    def factor(self) -> _Matrix:
         """The factor F, of shape (r, n_features); read-only."""
         return self._factor
 
     @property
-    def core(self):
+    def core(self) -> _Matrix:
         """The core C, of shape (r, r), or (r,) when it is diagonal; read-only."""
         return self._core
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of features D."""
         return self._factor.shape[1]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int]:
         """Shape of the matrix M, (n_features, n_features)."""
         return (self.n_features, self.n_features)
 
     @property
-    def rank_bound(self):
+    def rank_bound(self) -> int:
         """An upper bound of the rank of M, from the shapes alone."""
         return self.n_features if self.alpha else min(self.factor.shape)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes held by the factor, the core and alpha."""
         total = 8
         for part in (self.factor, self.core):
@@ -171,23 +179,23 @@ class FactoredMetric:
             total += sum(array.nbytes for array in arrays)
         return total
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = "CSR " if sparse.issparse(self.factor) else ""
         return (
             f"FactoredMetric(alpha={self.alpha:g}, factor {kind}{self.factor.shape}, "
             f"core {self.core.shape})"
         )
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return (FactoredMetric, (self.alpha, self.factor, self.core))
 
     @classmethod
-    def identity(cls, n_features, scale=1.0):
+    def identity(cls, n_features: int, scale: float = 1.0) -> Self:
         """The metric ``scale * I`` on `n_features` features (an empty factor)."""
         return cls(scale, np.zeros((0, n_features)), np.zeros(0))
 
     @classmethod
-    def from_dense(cls, M):
+    def from_dense(cls, M: _MatrixLike) -> Self:
         """The metric of a dense square matrix `M` (n_features, n_features)."""
         M = _as_matrix(M, "M")
         if M.ndim != 2 or M.shape[0] != M.shape[1]:
@@ -195,20 +203,20 @@ class FactoredMetric:
         return cls(0.0, np.eye(M.shape[0]), M)
 
     @classmethod
-    def from_components(cls, L):
+    def from_components(cls, L: _MatrixLike) -> Self:
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
         L = _check_rows(L, np.shape(L)[-1], "L")
         return cls(0.0, L, np.ones(L.shape[0]))
 
-    def image(self, X):
+    def image(self, X: _MatrixLike) -> NDArray[np.float64]:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
         return _times(_check_rows(X, self.n_features), self.factor)
 
-    def _by_core(self, K):
+    def _by_core(self, K: NDArray[np.float64]) -> NDArray[np.float64]:
         """K C for a dense `K` (n, r)."""
         return K * self.core if self.core.ndim == 1 else K @ self.core
 
-    def apply(self, X):
+    def apply(self, X: _MatrixLike) -> NDArray[np.float64]:
         """Product X M.
 
         Parameters
@@ -229,7 +237,7 @@ class FactoredMetric:
         product = self._by_core(self.image(X)) @ self.factor
         return product + self.alpha * X if self.alpha else product
 
-    def bilinear(self, X, Z):
+    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> NDArray[np.float64]:
         """Product X M Z', the similarities of all pairs of rows.
 
         Parameters
@@ -252,7 +260,7 @@ class FactoredMetric:
         product = self._by_core(self.image(X)) @ self.image(Z).T
         return product + self.alpha * _times(X, Z) if self.alpha else product
 
-    def project(self, L, R=None):
+    def project(self, L: _MatrixLike, R: _MatrixLike | None = None) -> NDArray[np.float64]:
         """Projection L M L' (or L M R') onto the rows of a dictionary.
 
         Parameters
@@ -272,7 +280,7 @@ class FactoredMetric:
         """
         return self.bilinear(L, L if R is None else R)
 
-    def paired(self, X, Z):
+    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> NDArray[np.float64]:
         """Similarities x_i' M z_i of matching rows of `X` and `Z`, both (n, n_features).
 
         Returns
@@ -291,11 +299,11 @@ class FactoredMetric:
             values = values + self.alpha * np.asarray(product.sum(axis=1)).ravel()
         return values
 
-    def quadratic(self, X):
+    def quadratic(self, X: _MatrixLike) -> NDArray[np.float64]:
         """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
-    def __add__(self, other):
+    def __add__(self, other: "FactoredMetric") -> "FactoredMetric":
         if not isinstance(other, FactoredMetric):
             return NotImplemented
         _check_same_space(self, other)
@@ -309,30 +317,30 @@ class FactoredMetric:
         stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
         return FactoredMetric(alpha, stack([F, H]), _stack_cores(self.core, other.core))
 
-    def __mul__(self, scale):
+    def __mul__(self, scale: float) -> "FactoredMetric":
         if not isinstance(scale, numbers.Real):
             return NotImplemented
         return FactoredMetric(scale * self.alpha, self.factor, scale * self.core)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, scale):
+    def __truediv__(self, scale: float) -> "FactoredMetric":
         return self * (1.0 / scale)
 
-    def __neg__(self):
+    def __neg__(self) -> "FactoredMetric":
         return self * -1.0
 
-    def __sub__(self, other):
+    def __sub__(self, other: "FactoredMetric") -> "FactoredMetric":
         return self + -other if isinstance(other, FactoredMetric) else NotImplemented
 
     @property
-    def T(self):
+    def T(self) -> "FactoredMetric":
         """The transposed metric M'."""
         if self.core.ndim == 1:
             return self
         return FactoredMetric(self.alpha, self.factor, self.core.T)
 
-    def symmetrized(self):
+    def symmetrized(self) -> "FactoredMetric":
         """The symmetric part (M + M') / 2, all that a distance uses.
 
         Notes
@@ -343,21 +351,21 @@ class FactoredMetric:
             return self
         return FactoredMetric(self.alpha, self.factor, (self.core + self.core.T) / 2)
 
-    def to_dense(self):
+    def to_dense(self) -> NDArray[np.float64]:
         """The matrix M, (n_features, n_features): quadratic in the number of features."""
         right = self.factor.toarray() if sparse.issparse(self.factor) else self.factor
         dense = self._by_core(right.T) @ right
         dense[np.diag_indices(self.n_features)] += self.alpha
         return dense
 
-    def _trace_factored(self):
+    def _trace_factored(self) -> float:
         """tr(F' C F)."""
         if self.core.ndim == 1 and not sparse.issparse(self.factor):
             return float(np.einsum("ij,ij,i->", self.factor, self.factor, self.core))
         gram = _times(self.factor, self.factor)
         return float(np.trace(self._by_core(gram)))
 
-    def inner(self, other):
+    def inner(self, other: "FactoredMetric") -> float:
         """Frobenius inner product tr(M' N) with another metric, a float.
 
         Notes
@@ -371,7 +379,7 @@ class FactoredMetric:
         total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
-    def _span(self):
+    def _span(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F, (r, D) = self.factor, self.factor.shape
         if r == 0:
@@ -386,7 +394,7 @@ class FactoredMetric:
             Q = linalg.qr(Q.T, mode="economic", check_finite=False)[0].T
         return Q, _times(F, Q)
 
-    def condensed(self):
+    def condensed(self) -> "FactoredMetric":
         """The same metric with orthonormal factor rows, at most min(r, n_features) many.
 
         Notes
@@ -396,7 +404,7 @@ class FactoredMetric:
         Q, R = self._span()
         return FactoredMetric(self.alpha, Q, self._by_core(R.T) @ R)
 
-    def norm(self):
+    def norm(self) -> float:
         """Frobenius norm of M, a float, without cancellation.
 
         Notes
@@ -408,7 +416,7 @@ class FactoredMetric:
         outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
         return float(np.hypot(np.linalg.norm(inside), outside))
 
-    def _spectrum(self):
+    def _spectrum(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
 
         Of each row and its negative, the one whose largest entry is positive.
@@ -420,7 +428,7 @@ class FactoredMetric:
         largest = np.take_along_axis(rows, np.abs(rows).argmax(axis=1)[:, None], axis=1)
         return values, np.where(largest < 0, -rows, rows)
 
-    def psd(self):
+    def psd(self) -> "FactoredMetric":
         """The nearest positive semi-definite metric in the Frobenius norm.
 
         Returns
@@ -438,7 +446,7 @@ class FactoredMetric:
         keep = weights != 0.0
         return FactoredMetric(base, rows[keep], weights[keep])
 
-    def compress(self, rank=None):
+    def compress(self, rank: int | None = None) -> "FactoredMetric":
         """The best symmetric approximation alpha I + (a matrix of rank `rank`).
 
         Parameters
@@ -465,7 +473,7 @@ class FactoredMetric:
         order = order[np.abs(values[order]) > floor][:rank]
         return FactoredMetric(self.alpha, rows[order], values[order])
 
-    def _psd_spectrum(self):
+    def _psd_spectrum(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """`_spectrum`, refused when M is not symmetric positive semi-definite."""
         values, rows = self._spectrum()
         ends = [self.alpha] * (len(rows) < self.n_features) + list(self.alpha + values)
@@ -479,7 +487,7 @@ class FactoredMetric:
             )
         return values, rows
 
-    def root(self):
+    def root(self) -> "FactoredMetric":
         """The symmetric square root of a positive semi-definite metric.
 
         Raises
@@ -495,7 +503,7 @@ class FactoredMetric:
         base = np.sqrt(max(self.alpha, 0.0))
         return FactoredMetric(base, rows, np.sqrt(np.maximum(self.alpha + values, 0.0)) - base)
 
-    def components(self, max_features=4096):
+    def components(self, max_features: int = 4096) -> NDArray[np.float64]:
         """A map L with L'L = M, for a positive semi-definite metric.
 
         Parameters
@@ -526,7 +534,7 @@ class FactoredMetric:
         keep = values > 1e-15 * values.max(initial=0.0)
         return np.sqrt(values[keep])[:, None] * rows[keep]
 
-    def embed(self, X):
+    def embed(self, X: _MatrixLike) -> NDArray[np.float64]:
         """Rows whose Euclidean inner products and distances are those of the metric.
 
         Parameters
@@ -553,12 +561,12 @@ class FactoredMetric:
             return self.root().apply(X)
         return _times(_check_rows(X, self.n_features), self.components())
 
-    def distance_function(self):
+    def distance_function(self) -> "_Distance":
         """A callable ``distance(x, z, squared=False)`` of two vectors, for a PSD metric."""
         return _Distance(self.root())
 
 
-def _same(A, B):
+def _same(A: _Matrix, B: _Matrix) -> bool:
     """Whether two factors are equal, entry by entry."""
     if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
         return False
@@ -568,7 +576,7 @@ def _same(A, B):
     return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
 
 
-def _check_same_space(M, N):
+def _check_same_space(M: FactoredMetric, N: FactoredMetric) -> None:
     if M.n_features != N.n_features:
         raise ValueError(
             f"the metrics have {M.n_features} and {N.n_features} features: "
@@ -576,12 +584,12 @@ def _check_same_space(M, N):
         )
 
 
-def _square(core):
+def _square(core: _Matrix) -> _Matrix:
     """A core as a square matrix; a diagonal one becomes sparse."""
     return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
 
 
-def _add_cores(C, E):
+def _add_cores(C: _Matrix, E: _Matrix) -> _Matrix:
     """The core C + E of two metrics with one factor."""
     if C.ndim == E.ndim:
         return C + E
@@ -589,7 +597,7 @@ def _add_cores(C, E):
     return C + E
 
 
-def _stack_cores(C, E):
+def _stack_cores(C: _Matrix, E: _Matrix) -> _Matrix:
     """The block-diagonal core of two metrics with different factors."""
     if C.ndim == E.ndim == 1:
         return np.concatenate([C, E])
@@ -602,22 +610,22 @@ def _stack_cores(C, E):
 class _Distance:
     """The distance of two vectors under a metric with the given square root."""
 
-    def __init__(self, root):
+    def __init__(self, root: FactoredMetric) -> None:
         self.root = root
 
-    def __call__(self, x, z, squared=False):
+    def __call__(self, x: ArrayLike, z: ArrayLike, squared: bool = False) -> float:
         difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
         length = float(np.linalg.norm(self.root.apply(difference[None])))
         return length**2 if squared else length
 
 
-def _row_basis(L):
+def _row_basis(L: NDArray[np.float64]) -> NDArray[np.float64]:
     """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
     _, values, rows = linalg.svd(L, full_matrices=False)
     return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
 
 
-def subspace_residual(metric, L):
+def subspace_residual(metric: FactoredMetric, L: _MatrixLike) -> float:
     """What the best code L'WL of a metric in a dictionary leaves out.
 
     Parameters
@@ -649,7 +657,9 @@ def subspace_residual(metric, L):
     return float(np.hypot(np.linalg.norm(blocks), outside))
 
 
-def pairwise_scores(metric, X, Z, metric_type):
+def pairwise_scores(
+    metric: FactoredMetric, X: _MatrixLike, Z: _MatrixLike, metric_type: str
+) -> NDArray[np.float64]:
     """Scores of all pairs of rows; larger is closer.
 
     Parameters
@@ -680,7 +690,7 @@ def pairwise_scores(metric, X, Z, metric_type):
     return 2 * metric.bilinear(X, Z) - metric.quadratic(X)[:, None] - metric.quadratic(Z)
 
 
-def _learns_distance(estimator):
+def _learns_distance(estimator: Any) -> bool:
     """Whether `pair_distance` is offered."""
     if getattr(estimator, "metric_type", "distance") != "distance":
         raise AttributeError(
@@ -690,7 +700,7 @@ def _learns_distance(estimator):
     return True
 
 
-def _learnt_metric(estimator, parameter):
+def _learnt_metric(estimator: Any, parameter: str) -> tuple[FactoredMetric, str]:
     """The metric and the metric type of a fitted learner; an error names the parameter."""
     metric, kind = (getattr(estimator, name, None) for name in ("metric_", "metric_type"))
     if isinstance(metric, np.ndarray):
@@ -712,12 +722,15 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     `set_output` of scikit-learn's transformers works.
     """
 
-    def _read_out(self):
+    metric_: FactoredMetric
+    metric_type: str
+
+    def _read_out(self) -> FactoredMetric:
         """The PSD metric of all Euclidean answers."""
         check_is_fitted(self, "metric_")
         return self.metric_.psd()
 
-    def transform(self, X):
+    def transform(self, X: _MatrixLike) -> NDArray[np.float64]:
         """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
 
         Parameters
@@ -741,7 +754,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return metric.embed(X)
 
     @property
-    def components_(self):
+    def components_(self) -> NDArray[np.float64]:
         """The map L of `transform`, (k, n_features): L'L is the PSD read-out of the metric.
 
         It is dense. With an identity part it has n_features rows, and more than 4096 features
@@ -754,11 +767,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self._read_out().components()
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         metric = self._read_out()
         return metric.n_features if metric.alpha > 0 else len(metric.components())
 
-    def pair_score(self, pairs):
+    def pair_score(self, pairs: ArrayLike) -> NDArray[np.float64]:
         """Scores of pairs of rows under the learnt metric; larger is closer.
 
         Parameters
@@ -782,12 +795,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             return self.metric_.paired(left, right)
         return -self.metric_.quadratic(left - right)
 
-    @available_if(_learns_distance)
-    def pair_distance(self, pairs):
+    @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
+    def pair_distance(self, pairs: ArrayLike) -> NDArray[np.float64]:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs)
 
-    def get_metric(self):
+    def get_metric(self) -> _Distance:
         """A distance of two vectors, that of the PSD read-out of the metric.
 
         Returns
@@ -798,12 +811,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         return self._read_out().distance_function()
 
-    def get_mahalanobis_matrix(self):
+    def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
 
 
-def _split_pairs(pairs, n_features):
+def _split_pairs(pairs: Any, n_features: int | None) -> tuple[_Matrix, _Matrix]:
     """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):
         left, right = (_as_matrix(rows, f"pairs[{side}]") for side, rows in enumerate(pairs))
@@ -827,6 +840,6 @@ def _split_pairs(pairs, n_features):
     return left, right
 
 
-def _is_table(rows):
+def _is_table(rows: Any) -> bool:
     """Whether rows are a sparse matrix or a data frame."""
     return sparse.issparse(rows) or hasattr(rows, "columns")
