@@ -9,6 +9,7 @@ from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
+from lml.single_task import TaskTransformer
 
 __all__ = [
     "LMNN",
@@ -19,4 +20,5 @@ __all__ = [
     "LifelongMetricLearner",
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
+    "TaskTransformer",
 ]

@@ -1,17 +1,24 @@
 # Generated from book/single_task.ipynb by tools/tangle.py: edit the chapter.
 """What learners of several tasks are read with, one task at a time.
 
-`TaskMetricsMixin` turns the metric of a task into scores, distances, coordinates and callables.
+`TaskMetricsMixin` turns the metric of a task into scores, distances, coordinates and callables;
+`TaskTransformer` is one task as a scikit-learn transformer.
 """
 
+import copy
+
 import numpy as np
-from sklearn.utils import check_array
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_array, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import _split_pairs
+from lml.metrics import MetricLearnerMixin, _check_finite, _split_pairs
+from lml.neighbors import _class_numbers, k_nearest
 
-__all__ = ["TaskMetricsMixin"]
+__all__ = ["TaskMetricsMixin", "TaskTransformer"]
 
 
 def _has_distances(learner):
@@ -129,3 +136,232 @@ class TaskMetricsMixin:
     def pair_distance(self, pairs, *, task):
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
+
+    def for_task(self, task):
+        """One task as a fitted scikit-learn transformer, as it is known now.
+
+        What is learned later does not change it: ask again. Its `fit` learns the task anew,
+        on a clone of this learner; this learner is never changed.
+
+        Parameters
+        ----------
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        TaskTransformer
+        """
+        known = copy.copy(self)  # learning replaces attributes: this is a snapshot
+        known.task_metric(task)
+        view = TaskTransformer(clone(self), task)._read(known)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(known, name):
+                setattr(view, name, getattr(known, name))
+        return view
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def score(self, X, y, sample_weight=None, *, tasks):
+        """Share of rows whose nearest other row of their task has their label.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+            Rows of known tasks, at least two of each.
+        y : array-like of shape (n,)
+            Labels.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows in the mean. Not the same as repeated rows, which would be
+            each other's nearest.
+        tasks : sequence of length n
+            Name of each row's task.
+
+        Returns
+        -------
+        float in [0, 1]
+
+        Notes
+        -----
+        Derived in chapter 14 (single_task), eq. (single-task-retrieval).
+        """
+        now = self._snapshot()
+        now._check_columns(X)
+        X, (codes, _) = check_array(X, accept_sparse="csr", dtype=np.float64), _class_numbers(y)
+        places, hits, tasks = {}, np.zeros(len(codes)), list(tasks)
+        check_consistent_length(X, codes, tasks, sample_weight)
+        for row, task in enumerate(tasks):
+            places.setdefault(task, []).append(row)
+        for task, own in places.items():
+            hits[own] = codes[own] == codes[own][now._nearest(X[own], task)]
+        return float(np.average(hits, weights=sample_weight))
+
+    def _nearest(self, X, task):
+        """The nearest other row of each row."""
+        metric, kind = self.task_metric(task), self.metric_type_
+        metric = metric.psd() if kind == "distance" else metric
+        return k_nearest(metric, None, X, kind, 1)[0][:, 0]
+
+
+def _knows(learner, task):
+    """Whether a learner has learned a task."""
+    try:
+        learner.task_metric(task)
+    except (NotFittedError, ValueError):
+        return False
+    return True
+
+
+def _learns_on(view):
+    """Whether `partial_fit` is offered: the learner takes one task after another."""
+    return hasattr(view.learner, "partial_fit")
+
+
+def _check_learner(learner):
+    """Refuse what is no learner of several tasks."""
+    methods = all(hasattr(learner, name) for name in ("fit", "get_params", "task_metric"))
+    if isinstance(learner, type) or not methods:
+        raise TypeError(
+            f"learner is {learner!r}: give an instance of a learner of several tasks, such as"
+            " LifelongMetricLearner(); a learner of one task is a transformer already"
+        )
+
+
+class TaskTransformer(MetricLearnerMixin, BaseEstimator):
+    """One task of a learner of several tasks, as a scikit-learn transformer.
+
+    ``learner.for_task(name)`` gives a fitted one.
+
+    Parameters
+    ----------
+    learner : learner of several tasks
+        Such as `LifelongMetricLearner`; it is never changed. `fit` learns on a clone, which
+        knows nothing. A learner in a `sklearn.frozen.FrozenEstimator` keeps what it knows:
+        `fit` learns the task, a new one, on a copy of it.
+    task : hashable, default="task"
+        Name of the task.
+
+    Attributes
+    ----------
+    metric_ : FactoredMetric
+        The metric of the task; of a distance, its PSD read-out.
+    metric_type : {"similarity", "distance"}
+    components_ : ndarray of shape (k, n_features)
+        The map L of `transform`.
+    learner_ : learner of several tasks
+        The copy that has learned the task.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        When the rows were a data frame.
+
+    Notes
+    -----
+    Derived in chapter 14 (single_task), eqs. (single-task-map) and (single-task-validation).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from lml.lifelong import LifelongMetricLearner
+    >>> X, y = load_iris(return_X_y=True)
+    >>> learner = LifelongMetricLearner(n_components=3, random_state=0).partial_fit(X, y, task="iris")
+    >>> learner.for_task("iris").set_output(transform="pandas").transform(X).columns[0]
+    'tasktransformer0'
+    >>> pipeline = make_pipeline(learner.for_task("iris"), KNeighborsClassifier())
+    >>> bool(cross_val_score(pipeline, X, y, cv=3).mean() > 0.9)
+    True
+    """
+
+    def __init__(self, learner, task="task"):
+        self.learner = learner
+        self.task = task
+
+    @property
+    def metric_type(self):
+        """What the learner has learned: "similarity" or "distance"."""
+        return self.learner_.metric_type_
+
+    def _beginning(self):
+        """What the task is learned on: a clone of the learner, or a copy of a frozen one."""
+        _check_learner(self.learner)
+        if not isinstance(self.learner, FrozenEstimator):
+            return clone(self.learner)
+        if not _learns_on(self):
+            raise TypeError("learner is frozen, but has no partial_fit: give it as it is")
+        if _knows(self.learner, self.task):
+            raise ValueError(
+                f"the frozen learner knows task {self.task!r}, and perhaps the rows that are held"
+                " out: use another name for a new task, or teach the learner by partial_fit"
+            )
+        return copy.copy(self.learner.estimator)
+
+    def _read(self, learner):
+        """Take over the metric of the task."""
+        metric = learner.task_metric(self.task)
+        distance = learner.metric_type_ == "distance"
+        self.learner_, self.metric_ = learner, metric.psd() if distance else metric
+        return self
+
+    def _read_out(self):
+        if hasattr(self, "metric_") and self.metric_type == "distance":
+            return self.metric_  # a second projection would turn the coordinates
+        return super()._read_out()
+
+    def fit(self, X, y):
+        """Learn the task anew.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; sparse if the learner takes them.
+        y : array-like of shape (n_samples,)
+            Labels.
+
+        Returns
+        -------
+        self : TaskTransformer
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the rows, the labels or the learner cannot be used. Nothing has changed then.
+        """
+        return self._learn(X, y, self._beginning(), reset=True)
+
+    @available_if(_learns_on)
+    def partial_fit(self, X, y):
+        """Learn more rows of the task, (n_samples, n_features), in the view's own copy.
+
+        The learner from which the view was made is not changed, nor are other views.
+        """
+        if not hasattr(self, "learner_"):
+            return self.fit(X, y)
+        return self._learn(X, y, copy.copy(self.learner_), reset=False)
+
+    def _learn(self, X, y, learner, reset):
+        """Learn rows with a learner that may be changed; take over its metric."""
+        learnt = copy.copy(self)
+        codes, labels = (None, ()) if y is None else _class_numbers(y)
+        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
+        X, codes = validate_data(learnt, X, codes, dtype=np.float64, reset=reset, **kwargs)
+        _check_finite(X, "X")
+        y = [labels[code] for code in codes]
+        if hasattr(learner, "partial_fit"):
+            learner.partial_fit(X, y, task=self.task)
+        else:
+            learner.fit(X, y, tasks=[self.task] * len(y))
+        self.__dict__ = vars(learnt._read(learner))  # all at once
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if hasattr(self.learner, "__sklearn_tags__"):
+            tags.input_tags.sparse = get_tags(self.learner).input_tags.sparse
+        return tags
