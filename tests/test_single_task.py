@@ -48,6 +48,7 @@ from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin, TaskTransformer
 
@@ -242,7 +243,10 @@ def learned(kind="scml", names=NAMES):
     return learner
 
 
-@parametrize_with_checks([TaskTransformer(learner) for learner in LEARNERS.values()])
+PLDA = LifelongPLDA(n_components=6, n_folds=2, random_state=0)
+
+
+@parametrize_with_checks([TaskTransformer(learner) for learner in (*LEARNERS.values(), PLDA)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -295,6 +299,16 @@ def test_a_view_answers_as_its_learner(kind):
         assert len(L) == len(view.get_feature_names_out())
         assert view.get_metric()(*pairs[0]) == pytest.approx(learner.get_metric(name)(*pairs[0]))
         assert view.n_features_in_ == 6
+
+
+def test_a_view_of_a_log_ratio_ranks_and_measures_as_its_learner():
+    learner, new = clone(PLDA), table(seed=1)[0]
+    for name in NAMES:
+        learner.partial_fit(*rows_of(name), task=name)
+    view, pairs = learner.for_task(42), np.stack([new, new[::-1]], axis=1)
+    np.testing.assert_array_equal(view.pair_score(pairs), learner.pair_score(pairs, task=42))
+    images = view.transform(new), learner.transform(new, task=42)
+    np.testing.assert_allclose(*(cdist(image, image) for image in images), atol=1e-9)
 
 
 def test_a_view_stays_when_the_learner_goes_on():
