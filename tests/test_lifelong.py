@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -972,6 +973,35 @@ def test_an_interrupt_anywhere_leaves_the_old_state_or_after_the_assignment_the_
     thread.start()
     thread.join(60)
     assert "z" in learner.tasks_  # no lock is held
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no such timer")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signals_at_random_times_leave_whole_states_and_no_other_files(tmp_path):
+    learner, path, rng = small(), tmp_path / "s", np.random.default_rng(0)
+    outcome, kept = Counter(), all_of(learner)
+    learner.save(path)
+    handler = signal.signal(signal.SIGALRM, lambda *_: stop())
+    try:
+        for number in range(150):
+            twin, visit = copy.copy(learner), (*small_task(number), number % 4)
+            old, new = all_of(learner), all_of(twin.partial_fit(*visit[:2], task=visit[2]))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.02))
+                learner.partial_fit(*visit[:2], task=visit[2])
+                learner.save(path)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                outcome[all_of(learner) == new] += 1
+            assert all_of(learner) in (old, new)
+            found = all_of(LifelongMetricLearner.load(path))
+            assert found in (kept, all_of(learner))
+            kept = found
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert outcome[False] > 0  # during visits
+    assert list(tmp_path.iterdir()) == [path]
 
 
 READINGS = {
