@@ -518,11 +518,6 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         """Number of features."""
         return self._learnt("n_features_in_").dictionary.shape[1]
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.target_tags.required = True
-        return tags
-
     def fit(self, X, y, *, tasks):
         """Forget everything and learn a table of rows, task by task.
 
