@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -28,8 +27,8 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _times
-from lml.neighbors import _class_numbers, _fitted_metric, _labels, _unfitted
+from lml.metrics import FactoredMetric, _check_finite, _times
+from lml.neighbors import _check_size, _class_numbers, _fitted_metric, _labels, _unfitted
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
@@ -277,12 +276,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
 
     def _check_task(self, X, y, task):
         """Names of columns, rows and labels of one visit, or an error that says what is wrong."""
-        try:
-            hash(task)
-        except TypeError:
-            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
-        if task != task:
-            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        _check_name(task, "task")
         rows = _check_rows(X, getattr(self, "n_features_in_", None))
         self._check_columns(X)
         columns = self._state.columns if self._state.dictionary is not None else _columns(X)
@@ -469,6 +463,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         state = self._state
         if not state.tasks:
             raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        _check_hashable(task, "task")
         if task not in state.tasks:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(state.tasks)}")
         return state
@@ -532,9 +527,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         -------
         self
         """
-        tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
-        rows, y = _check_rows(X), _labels(y)
-        check_consistent_length(rows, y, tasks)
+        rows, y, tasks = _check_table(X, y, tasks)
         columns = _columns(X)
         fresh = clone(self)
         places = {}
@@ -670,15 +663,24 @@ def _check_classes(y, task):
         )
 
 
+def _check_hashable(task, place):
+    try:
+        hash(task)
+    except TypeError:
+        raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
+
+
+def _check_name(task, place):
+    _check_hashable(task, place)
+    if task != task:
+        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+
+
 def _check_rows(X, n_features=None):
     kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-    X = check_array(X, ensure_all_finite=False, **kwargs)
-    values = X.data if sparse.issparse(X) else X
-    if not np.isfinite(values).all():
-        table = sparse.coo_array(X)
-        bad = np.flatnonzero(~np.isfinite(table.data))[0]
-        row, column = (int(axis[bad]) for axis in table.coords)
-        raise ValueError(f"X[{row}, {column}] is {table.data[bad]}: remove or impute it")
+    X = check_array(X, ensure_all_finite=False, ensure_min_samples=0, **kwargs)
+    _check_finite(X, "X")
+    _check_size(X, "X")
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
             f"X has {X.shape[1]} features, but the earlier tasks have"
@@ -795,6 +797,20 @@ def _copied(memory):
     if memory is not None:
         twin.gradients, twin.errors = dict(memory.gradients), dict(memory.errors)
     return twin
+
+
+def _check_table(X, y, tasks):
+    """Rows, labels and names of tasks of a table, a list each."""
+    tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+    for row, task in enumerate(tasks):
+        _check_name(task, f"tasks[{row}]")
+        if task is None:
+            raise ValueError(f"tasks[{row}] is None: give each row the name of its task")
+    rows, y = _check_rows(X), _labels(y)
+    check_consistent_length(rows, y, tasks)
+    if not tasks:
+        raise ValueError("X has 0 rows: give the rows of at least one task")
+    return rows, y, tasks
 
 
 def _pack(state, arrays):

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.neighbors import _class_numbers
+from lml.neighbors import _check_size, _class_numbers
 from lml.triplets import sample_triplets
 
 __all__ = ["OASIS", "passive_aggressive_step"]
@@ -174,6 +174,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         codes, labels = (None, ()) if y is None else _class_numbers(y)
         X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
         _check_finite(X)
+        _check_size(X, "X")
         start, y = self._start(X.shape[1]), [labels[code] for code in codes]
         triplets = sample_triplets(y, self.n_steps, self.random_state)
         self.metric_, losses, self.n_updates_ = _run(X, triplets, self.aggressiveness, start)

@@ -20,6 +20,7 @@ import execute
 import nbformat
 import pytest
 import tangle
+import test_cases
 import yaml
 from nbclient.exceptions import CellTimeoutError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -280,3 +281,9 @@ def test_case_29_a_clean_clone_builds_from_another_folder_without_a_network(tmp_
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     page = (clone / "_build" / "html" / "book" / "toy.html").read_text()
     assert re.search(r"<pre>(<span></span>)?4\s*</pre>", page)
+
+
+def test_every_kind_has_a_test():
+    names = [*vars(test_cases), *globals()]
+    numbers = {int(name[10:12]) for name in names if re.match(r"test_case_\d\d_\w", name)}
+    assert numbers == set(range(1, 33))

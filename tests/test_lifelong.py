@@ -315,7 +315,7 @@ def bad_calls():
         "inconsistent": (X, y[:-1], "t"),
         "hashable": (X, y, ["t"]),
         "equal to itself": (X, y, float("nan")),
-        "minimum of 1": (X[:0], y[:0], "t"),
+        "0 rows of 0 classes.*two classes, one with two rows": (X[:0], y[:0], "t"),
     }
 
 
