@@ -52,10 +52,11 @@ book: $(VENV)/ready  ## build lml from the chapters, execute them, render the si
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
-test: $(VENV)/ready  ## tangle check, ruff, pytest, nbval and the contract of the chapters
+test: $(VENV)/ready  ## tangle check, ruff, mypy, pytest, nbval and the contract of the chapters
 	$(BIN)/python tools/tangle.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check lml tests tools book/_ext
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
 

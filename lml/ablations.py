@@ -10,20 +10,23 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
 from lml.comparison import read_rows, split_errors
+from lml.datasets import Task
 from lml.evaluation import _knn_labels, evaluate_stream
-from lml.experiments import DATASETS, _versions, finished, repair, run_jobs
+from lml.experiments import DATASETS, Protocol, _versions, finished, repair, run_jobs
 from lml.lifelong import LifelongMetricLearner
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _Floats, _Matrix
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.systems import SYSTEMS, _Fits, _Recalled
@@ -95,7 +98,9 @@ class StepRow(_Result):
     n_learnt: int  # 0: the base learner alone
 
 
-def chosen_for(dataset, split, system, folder="results"):
+def chosen_for(
+    dataset: str, split: int, system: str, folder: str | Path = "results"
+) -> tuple[dict[str, Any], int]:
     """The parameters and the number of neighbours that the runner chose for a system.
 
     Parameters
@@ -130,7 +135,7 @@ def chosen_for(dataset, split, system, folder="results"):
 
 
 @lru_cache(maxsize=1)
-def _split(protocol, split):
+def _split(protocol: Protocol, split: int) -> tuple[list[Task], _Fits]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
     tasks = protocol.load(random_state=split)
     if protocol.n_folds is not None:
@@ -138,14 +143,24 @@ def _split(protocol, split):
     return tasks, _Fits()
 
 
-def _error(metric, metric_type, task, part, n_neighbors):
+def _error(
+    metric: FactoredMetric, metric_type: str, task: Task, part: str, n_neighbors: int
+) -> float:
     """Share of wrong answers on a part of a task; the training rows are the references."""
     X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
     known = task.X_train, task.y_train
     return float(np.mean(_knn_labels(metric, metric_type, X, *known, n_neighbors) != y))
 
 
-def _common(dataset, split, system, task, error, n_neighbors, parameters):
+def _common(
+    dataset: str,
+    split: int,
+    system: str,
+    task: Task,
+    error: float,
+    n_neighbors: int,
+    parameters: Mapping[str, Any],
+) -> tuple[str, int, str, str, float, int, int, int, str, str]:
     """The columns of `_Result`, in their order."""
     counts = (round(error, 6), n_neighbors, len(task.y_train), len(task.y_test))
     return (dataset, split, system, task.name, *counts, json.dumps(parameters), _versions())
@@ -172,7 +187,9 @@ class PathPoint:
     off_diagonal: float  # share of the off-diagonal entries that are not zero
 
 
-def penalty_path(learner, X, y, fractions=FRACTIONS):
+def penalty_path(
+    learner: Any, X: _Matrix, y: NDArray[Any], fractions: Iterable[float] = FRACTIONS
+) -> list[PathPoint]:
     """Codes of one task for falling strengths of the off-diagonal penalty.
 
     Parameters
@@ -212,7 +229,9 @@ def penalty_path(learner, X, y, fractions=FRACTIONS):
     return points
 
 
-def _problem(learner, dictionary, X, y):
+def _problem(
+    learner: Any, dictionary: _Floats, X: _Matrix, y: NDArray[Any]
+) -> tuple[TripletMap, tuple[float, bool, float, int]]:
     """The triplets of a learner's problem, and ridge, psd, tol and max_iter as it has them."""
     triplets = nearest_triplets(X, y, learner.n_targets, learner.n_impostors)
     plane = TripletMap(X @ dictionary.T, triplets, learner.metric_type)
@@ -220,13 +239,17 @@ def _problem(learner, dictionary, X, y):
     return plane, (learner.ridge * (plane.size() or 1.0), psd, learner.tol, learner.max_iter)
 
 
-def _path_point(fraction, dictionary, code, objective, gap):
+def _path_point(
+    fraction: float, dictionary: _Floats, code: _Floats, objective: float, gap: float
+) -> PathPoint:
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     share = off / max(code.size - len(code), 1)
     return PathPoint(fraction, FactoredMetric(0.0, dictionary, code), objective, gap, share)
 
 
-def _run_penalty(dataset, split, system, part, parameters, n_neighbors):
+def _run_penalty(
+    dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
+) -> list[PenaltyRow]:
     """Rows of one task: its error along the path."""
     tasks, _ = _split(DATASETS[dataset], split)
     task = next(t for t in tasks if t.name == part)
@@ -241,7 +264,9 @@ def _run_penalty(dataset, split, system, part, parameters, n_neighbors):
     return rows
 
 
-def _given_penalty(dataset, split, system, folder):
+def _given_penalty(
+    dataset: str, split: int, system: str, folder: str | Path
+) -> tuple[dict[str, Any], int]:
     """The learner's own parameters, and k as it was chosen for what it is compared with."""
     base, parameters = OFF_DIAGONAL[system]
     return {**parameters, "n_components": 100}, chosen_for(dataset, split, base, folder)[1]
@@ -254,7 +279,9 @@ CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
 _ESTIMATORS = {"lifelong-oasis": OASIS, "lifelong-scml": SCML}
 
 
-def _run_size(dataset, split, system, part, parameters, n_neighbors):
+def _run_size(
+    dataset: str, split: int, system: str, part: int, parameters: dict[str, Any], n_neighbors: int
+) -> list[SizeRow]:
     """Rows of one size: all tasks at all code penalties, after the last task."""
     tasks, fits = _split(DATASETS[dataset], split)
     base = _Recalled(_ESTIMATORS[system](random_state=split, **parameters), fits)
@@ -272,7 +299,9 @@ def _run_size(dataset, split, system, part, parameters, n_neighbors):
     return rows
 
 
-def best_on_validation(rows, column, within=()):
+def best_on_validation(
+    rows: Sequence[Mapping[str, Any]], column: str, within: Sequence[str] = ()
+) -> list[Mapping[str, Any]]:
     """The rows at the value of a column that has the smallest validation error.
 
     Parameters
@@ -294,7 +323,7 @@ def best_on_validation(rows, column, within=()):
     Derived in chapter 31 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
-    errors = {}
+    errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
     for r in rows:
         values = errors.setdefault(tuple(r[n] for n in names), {})
         values.setdefault(r[column], []).append(float(r["validation_error"]))
@@ -302,7 +331,13 @@ def best_on_validation(rows, column, within=()):
     return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
 
 
-def errors_by(rows, column, system, task="average", measured="error"):
+def errors_by(
+    rows: Sequence[Mapping[str, Any]],
+    column: str,
+    system: str,
+    task: str = "average",
+    measured: str = "error",
+) -> dict[float, _Floats]:
     """Errors over the splits for each value of a column, in per cent.
 
     Parameters
@@ -340,16 +375,18 @@ def errors_by(rows, column, system, task="average", measured="error"):
 
 
 #: What is kept of old tasks: name to parameters of the lifelong learner.
-POLICIES = {
+POLICIES: dict[str, dict[str, Any]] = {
     "metrics": {"old_tasks": "metrics"},
     "codes": {"old_tasks": "codes"},
     "gradients": {"old_tasks": "codes", "dictionary_loss": "hinge", "gradient_memory": 256},
 }
 #: Size and code penalty with which the number of tasks is varied.
-STEP_SIZE = {"n_components": 120, "code_penalty": 0.01}
+STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
-def _run_tasks(dataset, split, system, part, parameters, n_neighbors):
+def _run_tasks(
+    dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
+) -> list[StepRow]:
     """Rows of one policy: the base learner alone, and every task after every step."""
     tasks, fits = _split(DATASETS[dataset], split)
     base = _Recalled(_ESTIMATORS[system](random_state=split, **parameters), fits)
@@ -365,7 +402,7 @@ def _run_tasks(dataset, split, system, part, parameters, n_neighbors):
     return rows
 
 
-def change_since_arrival(rows, system):
+def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> _Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
     Parameters
@@ -394,18 +431,22 @@ def change_since_arrival(rows, system):
 class Ablation:
     """What is run for one of the three questions."""
 
-    datasets: tuple
-    systems: tuple
+    datasets: tuple[str, ...]
+    systems: tuple[str, ...]
     column: str  # the column whose values tell the units of a split and system apart
-    parts: Callable  # names of the tasks to these values
-    given: Callable  # (dataset, split, system, folder) to parameters and n_neighbors
-    run: Callable  # (dataset, split, system, part, parameters, n_neighbors) to rows
-    n_rows: Callable  # number of tasks to the rows of a unit
+    parts: Callable[[list[str]], Iterable[Any]]  # names of the tasks to these values
+    # (dataset, split, system, folder) to parameters and n_neighbors
+    given: Callable[..., tuple[dict[str, Any], int]]
+    # (dataset, split, system, part, parameters, n_neighbors) to rows
+    run: Callable[..., Sequence[Any]]
+    n_rows: Callable[[int], int]  # number of tasks to the rows of a unit
 
 
-def _given_lifelong(dataset, split, system, folder):
+def _given_lifelong(
+    dataset: str, split: int, system: str, folder: str | Path
+) -> tuple[dict[str, Any], int]:
     """What was chosen for the base learner alone."""
-    return chosen_for(dataset, split, SYSTEMS[system].base, folder)
+    return chosen_for(dataset, split, SYSTEMS[system].base or system, folder)
 
 
 #: Name of an ablation to what it is.
@@ -425,9 +466,12 @@ ABLATIONS = {
 }  # fmt: skip
 
 
-def _units(name, dataset, systems, n_repeats, folder):
+def _units(
+    name: str, dataset: str, systems: Sequence[str] | None, n_repeats: int, folder: str | Path
+) -> dict[tuple[int, str, Any], tuple[dict[str, Any], int]]:
     """Every unit (split, system, part) of an ablation to what it is given."""
-    ablation, units = ABLATIONS[name], {}
+    ablation = ABLATIONS[name]
+    units: dict[tuple[int, str, Any], tuple[dict[str, Any], int]] = {}
     parts = ablation.parts([t.name for t in _split(DATASETS[dataset], 0)[0]])
     for split in range(n_repeats):
         for system in systems or ablation.systems:
@@ -440,12 +484,14 @@ def _units(name, dataset, systems, n_repeats, folder):
     return units
 
 
-def _n_rows(ablation, dataset):
+def _n_rows(ablation: Ablation, dataset: str) -> int:
     """Rows of a unit."""
     return ablation.n_rows(len(_split(DATASETS[dataset], 0)[0]))
 
 
-def _missing(path, column, units):
+def _missing(
+    path: Path, column: str, units: Mapping[tuple[int, str, Any], tuple[dict[str, Any], int]]
+) -> list[tuple[int, str, Any]]:
     """The units that a file lacks; those that it has must be made with what is given now."""
     done = finished(path, "split", "system", column)
     for (split, system, part), (parameters, k) in units.items():
@@ -459,8 +505,16 @@ def _missing(path, column, units):
     return [unit for unit in units if tuple(map(str, unit)) not in done]
 
 
-def run_ablation(name, datasets=None, systems=None, n_repeats=5, n_jobs=None, out="results",
-                 base="results", progress=True):  # fmt: skip
+def run_ablation(
+    name: str,
+    datasets: Sequence[str] | None = None,
+    systems: Sequence[str] | None = None,
+    n_repeats: int = 5,
+    n_jobs: int | None = None,
+    out: str | Path = "results",
+    base: str | Path = "results",
+    progress: bool = True,
+) -> list[Path]:  # fmt: skip
     """Run the missing units of one ablation and write their rows as they finish.
 
     Parameters
@@ -504,7 +558,7 @@ def run_ablation(name, datasets=None, systems=None, n_repeats=5, n_jobs=None, ou
     return list(work)
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lml.ablations")
     parser.add_argument("action", choices=["run"])
     parser.add_argument("names", nargs="+", choices=sorted(ABLATIONS))
@@ -518,7 +572,7 @@ def _parser():
     return parser
 
 
-def _main(argv=None):
+def _main(argv: Sequence[str] | None = None) -> int:
     o = _parser().parse_args(argv)
     for name in o.names:
         run_ablation(name, o.datasets, o.systems, o.repeats, o.jobs, o.out, o.base)

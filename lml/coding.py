@@ -9,16 +9,15 @@ minus the gradient to the subdifferential of the penalty.
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric, _check_finite
+from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole
 from lml.penalties import OffDiagonalL1, _norm, _scaled
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
@@ -53,36 +52,40 @@ class CodeLoss:
     (5.0, [-3.0, -1.0])
     """
 
-    gram: NDArray[np.float64]
-    projected: NDArray[np.float64]
+    gram: _Floats
+    projected: _Floats
     constant: float
 
-    def __call__(self, W: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def __call__(self, W: _Floats) -> tuple[float, _Floats]:
         gradient = self.gram @ W @ self.gram - self.projected
         return 0.5 * np.sum(W * (gradient - self.projected)) + self.constant, gradient
 
 
-_Smooth: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
+_Smooth: TypeAlias = Callable[[_Floats], tuple[float, _Floats]]
 
 
-class _Penalty(Protocol):
+class _Proximal(Protocol):
+    """What a proximal step asks of a penalty."""
+
+    def prox(self, W: _Floats, step: float, /) -> _Floats: ...
+
+
+class _Penalty(_Proximal, Protocol):
     """What the solver asks of a penalty."""
 
-    def value(self, W: NDArray[np.float64]) -> float: ...
+    def value(self, W: _Floats) -> float: ...
 
-    def prox(self, W: NDArray[np.float64], step: float) -> NDArray[np.float64]: ...
-
-    def certificate(self, W: NDArray[np.float64], gradient: NDArray[np.float64]) -> float: ...
+    def certificate(self, W: _Floats, gradient: _Floats) -> float: ...
 
 
 def _proximal_step(
     smooth: _Smooth,
-    penalty: _Penalty,
-    V: NDArray[np.float64],
+    penalty: _Proximal,
+    V: _Floats,
     value_V: float | None,
-    gradient_V: NDArray[np.float64],
+    gradient_V: _Floats,
     step: float,
-) -> tuple[NDArray[np.float64], float, NDArray[np.float64], float]:
+) -> tuple[_Floats, float, _Floats, float]:
     """Halve the step until the parabola at V lies above f at the proximal point P."""
     eps = np.finfo(float).eps
     for _ in range(100):
@@ -102,12 +105,12 @@ def _proximal_step(
 
 def _fista_iterates(
     smooth: _Smooth,
-    penalty: _Penalty,
-    W: NDArray[np.float64],
+    penalty: _Proximal,
+    W: _Floats,
     step: float,
     restart: bool,
     affine_gradient: bool,
-) -> Iterator[tuple[NDArray[np.float64], float, NDArray[np.float64], float]]:
+) -> Iterator[tuple[_Floats, float, _Floats, float]]:
     """Yield (W_k, f(W_k), gradient at W_k, step) for k = 0, 1, ..."""
     (value, gradient), t, momentum = smooth(W), 1.0, 0.0
     old, old_gradient = W, gradient
@@ -147,27 +150,27 @@ class CodingResult:
         The last step size.
     """
 
-    code: NDArray[np.float64]
+    code: _Floats
     objective: float
     certificate: float
     n_iter: int
     converged: bool
-    objective_history: NDArray[np.float64]
+    objective_history: _Floats
     step: float
 
 
 def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0) -> None:
-    if not isinstance(step, Real) or not 0.0 < step < np.inf:
+    if not _is_real(step) or not 0.0 < step < np.inf:
         raise ValueError(f"step is {step!r}: use a positive finite number")
-    if not isinstance(scale, Real) or not 0.0 <= scale < np.inf:
+    if not _is_real(scale) or not 0.0 <= scale < np.inf:
         raise ValueError(f"scale is {scale!r}: use a finite number >= 0, or None")
-    if not isinstance(tol, Real) or not 0.0 <= tol < np.inf:
+    if not _is_real(tol) or not 0.0 <= tol < np.inf:
         raise ValueError(f"tol is {tol!r}: use a finite number >= 0")
-    if not isinstance(max_iter, Integral) or max_iter < 0:
+    if not _is_whole(max_iter) or max_iter < 0:
         raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
 
 
-def _finite(A: ArrayLike, name: str, **options: Any) -> NDArray[np.float64]:
+def _finite(A: ArrayLike, name: str, **options: Any) -> _Floats:
     """An array of floats, with two axes by default; an error says where it is not finite."""
     array = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
     _check_finite(array, name)
@@ -250,7 +253,7 @@ def fista(
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
 
 
-def _check_target(target: FactoredMetric, L: NDArray[np.float64]) -> int:
+def _check_target(target: FactoredMetric, L: _Floats) -> int:
     if not isinstance(target, FactoredMetric):
         raise TypeError(
             f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
@@ -266,11 +269,11 @@ def _check_target(target: FactoredMetric, L: NDArray[np.float64]) -> int:
 
 def _check_coding(
     dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[_Floats, _Floats]:
     """The dictionary as an array; every argument checked before any work is done."""
     L = _finite(dictionary, "dictionary", order="C")
     d = _check_target(target, L)
-    if not isinstance(code_penalty, Real) or not 0.0 <= code_penalty < np.inf:
+    if not _is_real(code_penalty) or not 0.0 <= code_penalty < np.inf:
         raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
     if init is not None and np.shape(init) != (d, d):
         raise ValueError(
@@ -282,7 +285,7 @@ def _check_coding(
     return L, start / 2 + start.T / 2
 
 
-def _check_size(L: NDArray[np.float64], smooth: CodeLoss) -> tuple[float, float]:
+def _check_size(L: _Floats, smooth: CodeLoss) -> tuple[float, float]:
     """The scale of the certificate and the norm of A; an error where squares are lost."""
     sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
     with np.errstate(over="ignore"):
@@ -298,7 +301,7 @@ def _check_size(L: NDArray[np.float64], smooth: CodeLoss) -> tuple[float, float]
     return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
 
 
-def code_loss(dictionary: NDArray[np.float64], target: FactoredMetric) -> CodeLoss:
+def code_loss(dictionary: _Floats, target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
 
     Parameters
@@ -394,7 +397,7 @@ def code_metric(
     return replace(result, code=W + np.triu(W, 1).T)
 
 
-def _warn_not_converged(result: CodingResult, wanted: float, gram: NDArray[np.float64]) -> None:
+def _warn_not_converged(result: CodingResult, wanted: float, gram: _Floats) -> None:
     warnings.warn(
         f"code_metric stopped after {result.n_iter} steps with certificate"
         f" {result.certificate:.2e}; tol asks for {wanted:.2e}. The condition number of the"

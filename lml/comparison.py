@@ -8,11 +8,16 @@ two systems with an interval that knows that splits of the same rows are not ind
 
 import csv
 import html
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
+
+from lml.metrics import _Floats
 
 __all__ = [
     "Cell",
@@ -34,8 +39,10 @@ __all__ = [
     "split_errors",
 ]
 
+_Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
-def read_rows(path):
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
     """Rows of a results file, as a list of dictionaries of strings; empty without the file."""
     path = Path(path)
     if not path.exists():
@@ -44,9 +51,9 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-def _errors_by_split(rows, system, task="average"):
+def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[int, float]:
     """Split to error in per cent, in the order of the splits."""
-    found = {}
+    found: dict[int, list[float]] = {}
     for row in rows:
         if row["system"] == system and task in (row["task"], "average"):
             found.setdefault(int(row["split"]), []).append(100 * float(row["error"]))
@@ -62,7 +69,7 @@ def _errors_by_split(rows, system, task="average"):
     return {split: float(np.mean(found[split])) for split in sorted(found)}
 
 
-def split_errors(rows, system, task="average"):
+def split_errors(rows: _Rows, system: str, task: str = "average") -> _Floats:
     """Errors of one system over the splits, in per cent, in the order of the splits.
 
     Parameters
@@ -84,7 +91,7 @@ def split_errors(rows, system, task="average"):
     return np.array(list(_errors_by_split(rows, system, task).values()))
 
 
-def mean_and_error(values):
+def mean_and_error(values: ArrayLike) -> tuple[float, float]:
     """Mean and standard error of values over splits; the error of one value is NaN.
 
     Notes
@@ -112,11 +119,11 @@ class Difference:
     n_splits: int
 
     @property
-    def within_noise(self):
+    def within_noise(self) -> bool:
         """Whether the interval contains zero."""
         return self.low <= 0 <= self.high
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.mean:+.2f} ± {self.error:.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
@@ -124,7 +131,14 @@ class Difference:
 _ROUNDING = 1e-3
 
 
-def paired_difference(first, second, *, shared=0.0, fixed=0.0, level=0.95):
+def paired_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    shared: float = 0.0,
+    fixed: float = 0.0,
+    level: float = 0.95,
+) -> Difference:
     """Mean difference of two systems over the same splits, with a t interval.
 
     Parameters
@@ -169,7 +183,7 @@ def paired_difference(first, second, *, shared=0.0, fixed=0.0, level=0.95):
     return Difference(mean, float(error), mean - half, mean + half, p_value, n_splits)
 
 
-def _gaps(first, second):
+def _gaps(first: ArrayLike, second: ArrayLike) -> _Floats:
     """Differences over the splits."""
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
@@ -182,7 +196,7 @@ def _gaps(first, second):
     return first - second
 
 
-def _shared_rows(errors, sizes):
+def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
     """Arguments of `paired_difference` for each correction.
 
     errors are the mean errors of both systems for each task, in per cent, of shape
@@ -199,9 +213,11 @@ def _shared_rows(errors, sizes):
     }
 
 
-def _errors_and_sizes(rows, first, second, task):
+def _errors_and_sizes(
+    rows: _Rows, first: str, second: str, task: str
+) -> tuple[list[Any], list[Any]]:
     """Mean errors of two systems, and numbers of training and of test rows, for each task."""
-    found = {}
+    found: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
         if row["system"] == first and task in (row["task"], "average"):
             found.setdefault(row["task"], []).append((int(row["n_train"]), int(row["n_test"])))
@@ -210,7 +226,7 @@ def _errors_and_sizes(rows, first, second, task):
     return errors, sizes
 
 
-def _check_tasks(rows, first, second, task):
+def _check_tasks(rows: _Rows, first: str, second: str, task: str) -> None:
     """Rows of one data set, and the same tasks of both systems where tasks are averaged."""
     datasets = sorted({str(row.get("dataset", "")) for row in rows})
     if len(datasets) > 1:
@@ -223,7 +239,15 @@ def _check_tasks(rows, first, second, task):
         )
 
 
-def compare_systems(rows, first, second, task="average", *, correction="smaller", level=0.95):
+def compare_systems(
+    rows: _Rows,
+    first: str,
+    second: str,
+    task: str = "average",
+    *,
+    correction: str = "smaller",
+    level: float = 0.95,
+) -> Difference:
     """Paired difference of two systems of a results file, error of the first minus the second.
 
     Parameters
@@ -259,19 +283,19 @@ def compare_systems(rows, first, second, task="average", *, correction="smaller"
     return min(found, key=lambda d: (d.error == 0, d.high - d.low))
 
 
-def _number(text):
+def _number(text: str) -> float:
     """A printed number; NaN for a gap."""
     return np.nan if text in ("", "N/A") else float(text)
 
 
-def _seconds(text):
+def _seconds(text: str) -> float:
     """A printed run time such as "0.5min" or "12s" in seconds; NaN for a gap."""
     if text.endswith("min"):
         return 60 * float(text.removesuffix("min"))
     return _number(text.removesuffix("s"))
 
 
-def read_paper(path):
+def read_paper(path: str | Path) -> list[dict[str, Any]]:
     """The paper's tables II and III: one dictionary for each printed error.
 
     Parameters
@@ -286,7 +310,7 @@ def read_paper(path):
         "task", "error" and "spread" (in per cent, NaN where the paper has N/A), "bold", "unit"
         (of the last digit of the error) and "seconds" (of an average, NaN if not printed).
     """
-    rows = read_rows(path)
+    rows: list[dict[str, Any]] = read_rows(path)
     if not rows:
         raise FileNotFoundError(f"{path} does not exist or is empty: it is results/paper.csv")
     for row in rows:
@@ -312,15 +336,15 @@ class Line:
     """One system on all tasks."""
 
     system: str
-    cells: dict  # task to Cell
+    cells: dict[str, Cell]
     n_splits: int
-    n_neighbors: tuple  # the numbers that were chosen
+    n_neighbors: tuple[int, ...]  # the numbers that were chosen
     seconds: float  # mean training time of all tasks
     printed_seconds: float  # the paper's, 0 if it prints none
     state_bytes: float  # mean over splits
 
 
-def _tied(rows, name, best, task, correction):
+def _tied(rows: _Rows, name: str, best: str, task: str, correction: str) -> bool:
     """Whether a system cannot be told from the best on the splits that both have."""
     common = {r["split"] for r in rows if r["system"] == name}
     common &= {r["split"] for r in rows if r["system"] == best}
@@ -329,7 +353,13 @@ def _tied(rows, name, best, task, correction):
     return compare_systems(rows, name, best, task, correction=correction).within_noise
 
 
-def _cells(rows, systems, task, printed, correction):
+def _cells(
+    rows: _Rows,
+    systems: Sequence[str],
+    task: str,
+    printed: Mapping[tuple[str, str], Any],
+    correction: str,
+) -> dict[str, Cell]:
     """System to its cell in the column of one task."""
     means = {name: mean_and_error(split_errors(rows, name, task)) for name in systems}
     best = min(systems, key=lambda name: means[name][0])
@@ -342,7 +372,7 @@ def _cells(rows, systems, task, printed, correction):
     return cells
 
 
-def _line(rows, system, cells, printed_seconds):
+def _line(rows: _Rows, system: str, cells: dict[str, Cell], printed_seconds: float) -> Line:
     """The line of one system."""
     own = [row for row in rows if row["system"] == system]
     seconds, kept = (np.mean([float(r[c]) for r in own]) for c in ("seconds", "state_bytes"))
@@ -351,7 +381,15 @@ def _line(rows, system, cells, printed_seconds):
     return Line(system, cells, n_splits, k, float(seconds), printed_seconds, float(kept))
 
 
-def results_table(rows, systems=None, tasks=None, *, paper=(), correction="smaller", decimals=1):
+def results_table(
+    rows: _Rows,
+    systems: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
+    *,
+    paper: _Rows = (),
+    correction: str = "smaller",
+    decimals: int = 1,
+) -> "ResultsTable":
     """Systems side by side: errors with standard errors, best and tied, time and state.
 
     Parameters
@@ -385,17 +423,17 @@ def results_table(rows, systems=None, tasks=None, *, paper=(), correction="small
     return ResultsTable(tuple(tasks), tuple(lines), decimals)
 
 
-def _bytes(number):
+def _bytes(number: float) -> str:
     """Bytes in kB or MB."""
     return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.0f} kB"
 
 
-def _time(seconds):
+def _time(seconds: float) -> str:
     """A time with two figures or so."""
     return f"{seconds:.{0 if seconds >= 10 else 1 if seconds >= 1 else 2}f} s"
 
 
-def _aligned(lines):
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
     """Lines of cells as text, the first column left, the others right."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     texts = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
@@ -406,11 +444,11 @@ def _aligned(lines):
 class ResultsTable:
     """Systems (lines) on tasks (columns), as `results_table` makes it."""
 
-    tasks: tuple
-    lines: tuple
+    tasks: tuple[str, ...]
+    lines: tuple[Line, ...]
     decimals: int = 1
 
-    def _body(self, style):
+    def _body(self, style: Callable[[Cell], str]) -> list[list[str]]:
         """The cells of all lines as text: name, errors in the given style, k, time, state."""
         body = []
         for line in self.lines:
@@ -419,20 +457,20 @@ class ResultsTable:
             body.append([line.system, *errors, k, _time(line.seconds), _bytes(line.state_bytes)])
         return body
 
-    def _fixed(self, number):
+    def _fixed(self, number: float) -> str:
         return f"{number:.{self.decimals}f}"
 
-    def __repr__(self):
-        def plain(cell):
+    def __repr__(self) -> str:
+        def plain(cell: Cell) -> str:
             mark = {"best": "*", "tied": "~"}.get(cell.mark, " ")
             return f"{self._fixed(cell.mean)} ± {self._fixed(cell.error)}{mark}"
 
         return _aligned([["", *self.tasks, "k", "time", "state"], *self._body(plain)])
 
-    def to_markdown(self):
+    def to_markdown(self) -> str:
         """The table in Markdown, the paper's numbers in brackets."""
 
-        def marked(cell):
+        def marked(cell: Cell) -> str:
             star, sign = ("**" * (cell.mark == "best"), " ≈" * (cell.mark == "tied"))
             theirs = "" if cell.printed is None else f" ({self._fixed(cell.printed)})"
             mean, error = self._fixed(cell.mean), self._fixed(cell.error)
@@ -443,7 +481,7 @@ class ResultsTable:
         lines = [head, rule, *self._body(marked)]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
-    def legend(self):
+    def legend(self) -> str:
         """What the numbers and the marks are."""
         counts = sorted({line.n_splits for line in self.lines})
         splits = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
@@ -453,8 +491,8 @@ class ResultsTable:
         printed = any(cell.printed is not None for cell in cells)
         return said + " Second line of a cell: as printed in the paper." * printed
 
-    def _repr_html_(self):
-        def marked(cell):
+    def _repr_html_(self) -> str:
+        def marked(cell: Cell) -> str:
             bold = ("<strong>", "</strong>") if cell.mark == "best" else ("", "")
             sign = ' <span title="within noise of the best">≈</span>' * (cell.mark == "tied")
             theirs = "" if cell.printed is None else f"<small>{self._fixed(cell.printed)}</small>"
@@ -465,11 +503,11 @@ class ResultsTable:
             cells[-2] += f"<small>{_time(line.printed_seconds)}</small>" * (
                 line.printed_seconds > 0
             )
-            cells = "".join(f"<td>{cell}</td>" for cell in cells)
-            rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
+            body = "".join(f"<td>{cell}</td>" for cell in cells)
+            rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{body}</tr>')
         return _HTML.format(head=self._html_head(), body="\n".join(rows), legend=self.legend())
 
-    def _html_head(self):
+    def _html_head(self) -> str:
         names = ["system", *map(html.escape, self.tasks), "k", "time", "state"]
         return "".join(f'<th scope="col">{name}</th>' for name in names)
 
@@ -483,7 +521,7 @@ _HTML = """<table class="lml-results">
 <p class="lml-legend">{legend}</p>"""
 
 
-def describe_run(rows):
+def describe_run(rows: _Rows) -> str:
     """Data set, splits and versions of the rows of a results file, in one line of text."""
     if not rows:
         raise ValueError("there are no rows: run `python -m lml.experiments run DATASET` first")
@@ -495,7 +533,7 @@ def describe_run(rows):
     return f"{names}: {n_systems} systems, {len(splits)} splits (seeds {span}); {versions}"
 
 
-def comparison_figure(table, task="average", ax=None):
+def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None) -> Any:
     """A dot for each system of a table, with its standard error and the paper's number.
 
     Parameters
@@ -527,7 +565,9 @@ def comparison_figure(table, task="average", ax=None):
     return ax
 
 
-def difference_figure(rows, systems, reference, task="average", ax=None):
+def difference_figure(
+    rows: _Rows, systems: Sequence[str], reference: str, task: str = "average", ax: Any = None
+) -> dict[str, Difference]:
     """Paired differences of systems to one of them, with corrected intervals.
 
     Parameters
@@ -563,7 +603,7 @@ def difference_figure(rows, systems, reference, task="average", ax=None):
     return gaps
 
 
-def cost_figure(table, axes):
+def cost_figure(table: ResultsTable, axes: Sequence[Any]) -> None:
     """Training time and stored state of the systems of a table, on two axes side by side.
 
     Parameters
@@ -575,20 +615,22 @@ def cost_figure(table, axes):
     names = [line.system for line in table.lines]
     ours = [line.seconds for line in table.lines], [line.state_bytes / 1e6 for line in table.lines]
     for ax, values, unit in zip(axes, ours, ("training time in s", "state in MB")):
-        known = [(value, y) for y, value in enumerate(values) if value > 0]
-        ax.plot(*zip(*known or [(1, np.nan)]), "ko", label="this book")
+        known = [(value, float(y)) for y, value in enumerate(values) if value > 0]
+        ax.plot(*zip(*known or [(1.0, np.nan)]), "ko", label="this book")
         ax.set(xscale="log", xlabel=unit, axisbelow=True)
         ax.tick_params(axis="x", which="minor", labelbottom=False)
         ax.grid(color="0.9")
     theirs = [line.printed_seconds for line in table.lines]
-    if theirs := [(seconds, y) for y, seconds in enumerate(theirs) if seconds > 0]:
-        axes[0].plot(*zip(*theirs), "D", mfc="white", mec="0.2", label="paper", zorder=1)
+    if points := [(seconds, y) for y, seconds in enumerate(theirs) if seconds > 0]:
+        axes[0].plot(*zip(*points), "D", mfc="white", mec="0.2", label="paper", zorder=1)
         axes[0].legend(loc="best", fontsize=9)
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
 
 
-def confront(rows, paper, pairs, task="average"):
+def confront(
+    rows: _Rows, paper: _Rows, pairs: Sequence[tuple[str, str]], task: str = "average"
+) -> "TextTable":
     """Differences that the paper prints beside ours.
 
     Parameters
@@ -620,7 +662,7 @@ def confront(rows, paper, pairs, task="average"):
     return TextTable(("difference", "paper", "ours", "interval", "verdict"), tuple(body))
 
 
-def _verdict(ours, theirs):
+def _verdict(ours: Difference, theirs: float) -> str:
     """What our interval says about a printed difference."""
     if ours.within_noise:
         return "within noise"
@@ -633,23 +675,23 @@ def _verdict(ours, theirs):
 class TextTable:
     """A small table of texts, shown as the table of results is."""
 
-    head: tuple
-    body: tuple
+    head: tuple[str, ...]
+    body: tuple[tuple[str, ...], ...]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return _aligned([self.head, *self.body])
 
-    def to_markdown(self):
+    def to_markdown(self) -> str:
         """The table in Markdown."""
         lines = [self.head, ["---"] * len(self.head), *self.body]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.head)
         lines = []
         for name, *cells in self.body:
-            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-            lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{cells}</tr>')
+            body = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{body}</tr>')
         rows = "\n".join(lines)
         head = f"<thead><tr>{top}</tr></thead>\n<tbody>"
         return f'<table class="lml-results lml-text">\n{head}\n{rows}\n</tbody>\n</table>'

@@ -18,13 +18,15 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
+from typing import IO, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.datasets import get_data_home, load_digits
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -38,6 +40,10 @@ __all__ = [
     "load_sentiment_tasks",
     "load_usps_tasks",
 ]
+
+_Rows: TypeAlias = NDArray[np.float64] | sparse.csr_array
+_Files: TypeAlias = dict[str, dict[str, NDArray[Any]]]  # file name to arrays
+_Paths: TypeAlias = Sequence[str | Path]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,18 +75,18 @@ class Task:
     """
 
     name: str
-    X_train: np.ndarray
-    y_train: np.ndarray
-    X_validation: np.ndarray
-    y_validation: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
+    X_train: _Rows
+    y_train: NDArray[Any]
+    X_validation: _Rows
+    y_validation: NDArray[Any]
+    X_test: _Rows
+    y_test: NDArray[Any]
     centered: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._check()
 
-    def _check(self):
+    def _check(self) -> None:
         for part in ("train", "validation", "test"):
             X, y = getattr(self, f"X_{part}"), getattr(self, f"y_{part}")
             if not (hasattr(X, "ndim") and hasattr(y, "ndim")):
@@ -99,16 +105,16 @@ class Task:
                     f" {self.X_train.shape[1]}: give the three parts the same features"
                 )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = " + ".join(str(len(y)) for y in (self.y_train, self.y_validation, self.y_test))
         distinct = sorted(set(self.y_train.tolist()), key=lambda v: (type(v).__name__, v))
         labels = [str(label) for label in distinct]
         if len(labels) > 4:
             labels = [*labels[:2], "..", labels[-1]]
-        width, labels = self.X_train.shape[1], " ".join(labels)
-        return f"Task({self.name!r}: {rows} rows, {width} features, labels {labels})"
+        width, said = self.X_train.shape[1], " ".join(labels)
+        return f"Task({self.name!r}: {rows} rows, {width} features, labels {said})"
 
-    def with_validation(self):
+    def with_validation(self) -> "Task":
         """Training and validation rows together, for a final fit after tuning.
 
         Returns
@@ -132,10 +138,10 @@ class Task:
         return Task(self.name, X_train, labels, *nothing, X_test, self.y_test, self.centered)
 
 
-def _part_size(n_rows, size, argument):
+def _part_size(n_rows: int, size: float, argument: str) -> int:
     """Number of rows meant by a share in [0, 1) or by a count."""
     share = isinstance(size, float | np.floating) and 0 <= size < 1
-    whole = isinstance(size, Integral) and not isinstance(size, bool) and 0 <= size <= n_rows
+    whole = isinstance(size, int | np.integer) and type(size) is not bool and 0 <= size <= n_rows
     if not (share or whole):
         raise ValueError(
             f"{argument} is {size!r}, the task has {n_rows} rows: give a share in [0, 1)"
@@ -144,7 +150,7 @@ def _part_size(n_rows, size, argument):
     return round(size * n_rows) if share else int(size)
 
 
-def _check_parts(n_rows, n_train, n_validation, asked):
+def _check_parts(n_rows: int, n_train: int, n_validation: int, asked: str) -> None:
     if n_train < 1 or n_train + n_validation >= n_rows:
         raise ValueError(
             f"{asked} ask for {n_train} and {n_validation} of {n_rows} rows: leave a training row"
@@ -152,7 +158,9 @@ def _check_parts(n_rows, n_train, n_validation, asked):
         )
 
 
-def _split_rows(n_rows, train_size, validation_size, rng):
+def _split_rows(
+    n_rows: int, train_size: float, validation_size: float, rng: np.random.RandomState
+) -> list[NDArray[np.intp]]:
     """Row numbers of the three parts: one permutation, cut twice, blind to the classes.
 
     Derived in chapter 2 (datasets), eq. (datasets-split).
@@ -164,7 +172,7 @@ def _split_rows(n_rows, train_size, validation_size, rng):
     return np.split(rng.permutation(n_rows), [n_train, n_train + n_validation])
 
 
-def _center(parts):
+def _center(parts: list[_Rows]) -> list[_Rows]:
     """Subtract the mean of the first (training) part from every part.
 
     Derived in chapter 2 (datasets), eq. (datasets-center).
@@ -173,16 +181,23 @@ def _center(parts):
     return [part - mean for part in parts]
 
 
-def _make_task(name, X, y, rows, preprocess=None):
+def _make_task(
+    name: str,
+    X: _Rows,
+    y: NDArray[Any],
+    rows: Sequence[NDArray[np.intp]],
+    preprocess: Callable[[list[_Rows]], list[_Rows]] | None = None,
+) -> Task:
     """A task from row numbers; preprocess maps the list of parts to a list of parts."""
     parts, labels = [X[index] for index in rows], [y[index].astype(np.int64) for index in rows]
     if preprocess is not None:
         parts = preprocess(parts)
-    pairs = [item for pair in zip(parts, labels, strict=True) for item in pair]
-    return Task(name, *pairs, centered=preprocess is _center)
+    (train, validation, test), (own, held, asked) = parts, labels
+    centered = preprocess is _center
+    return Task(name, train, own, validation, held, test, asked, centered)
 
 
-def _standardize(parts):
+def _standardize(parts: list[_Rows]) -> list[_Rows]:
     """z-scores with statistics of the first part, then rows of unit length.
 
     Derived in chapter 2 (datasets), eq. (datasets-zscore).
@@ -194,7 +209,7 @@ def _standardize(parts):
     return [normalize((part - mean) / deviation) if len(part) else part for part in parts]
 
 
-def _weigh(parts, weighting, unit_rows):
+def _weigh(parts: list[Any], weighting: str, unit_rows: bool) -> list[_Rows]:
     """tf-idf weights (of the first part), 0/1 entries or counts; rows of unit length."""
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
     if weighting == "tfidf":
@@ -213,7 +228,13 @@ def _weigh(parts, weighting, unit_rows):
 _DIGIT_TASKS = {"0-1": (0, 1), "2-3": (2, 3), "4-5-6": (4, 5, 6), "7-8-9": (7, 8, 9)}
 
 
-def load_digits_tasks(random_state=None, *, train_size=0.2, validation_size=0.1, center=True):
+def load_digits_tasks(
+    random_state: int | np.random.RandomState | None = None,
+    *,
+    train_size: float = 0.2,
+    validation_size: float = 0.1,
+    center: bool = True,
+) -> list[Task]:
     """The digits that come with scikit-learn, as four tasks; no download.
 
     Parameters
@@ -252,7 +273,7 @@ def load_digits_tasks(random_state=None, *, train_size=0.2, validation_size=0.1,
 
 
 @contextmanager
-def _sound(name, remedy="use a sound copy of the original"):
+def _sound(name: str | Path, remedy: str = "use a sound copy of the original") -> Iterator[None]:
     """Whatever a decoder says of a damaged file becomes a ValueError that names the file."""
     try:
         yield
@@ -261,7 +282,7 @@ def _sound(name, remedy="use a sound copy of the original"):
         raise ValueError(f"{name} cannot be read ({said}): {remedy}") from error
 
 
-def _bounded(stream, most, name):
+def _bounded(stream: IO[bytes] | gzip.GzipFile, most: int, name: str) -> bytes:
     """The bytes of a stream; an error if there are more than `most`."""
     parts, left = [], most
     while part := stream.read(min(left, 2**16) + 1):  # a long read would reserve its memory at once
@@ -272,19 +293,19 @@ def _bounded(stream, most, name):
     return b"".join(parts)
 
 
-def _file(path, most):
+def _file(path: str | Path, most: int) -> bytes:
     """The bytes of a file of at most `most`."""
     with open(path, "rb") as stream:
         return _bounded(stream, most, Path(path).name)
 
 
-def _lzw_codes(group, width):
+def _lzw_codes(group: bytes, width: int) -> list[int]:
     """The codes in a group of bytes, the lowest bits first."""
     bits = int.from_bytes(group, "little")
     return [bits >> k * width & (1 << width) - 1 for k in range(8 * len(group) // width)]
 
 
-def _lzw_string(code, table, last, limit):
+def _lzw_string(code: int, table: list[bytes], last: bytes, limit: int) -> bytes:
     """The string of a code; the table grows by one."""
     if code > len(table) or (code == len(table) and not last):
         raise ValueError(f"code {code} comes before its string is known")
@@ -294,9 +315,10 @@ def _lzw_string(code, table, last, limit):
     return string
 
 
-def _lzw_strings(data, limit, block):
+def _lzw_strings(data: bytes, limit: int, block: int) -> Iterator[bytes]:
     """The strings of the codes of a .Z file without its first three bytes, in turn."""
-    place, width, table, last = 0, 9, [], b""
+    place, width, last = 0, 9, b""
+    table: list[bytes] = []
     while place < len(data):
         table = table or [bytes([k]) for k in range(256)] + [b""] * block
         group, place = data[place : place + width], place + width
@@ -311,7 +333,7 @@ def _lzw_strings(data, limit, block):
                 break
 
 
-def _unlzw(data, most, name):
+def _unlzw(data: bytes, most: int, name: str) -> bytes:
     """The bytes packed in a .Z file."""
     if len(data) < 3 or data[2] & 0x60 or not 10 <= data[2] & 31 <= 16:
         raise ValueError(f"{name} does not begin as a .Z file")
@@ -324,14 +346,16 @@ def _unlzw(data, most, name):
     return b"".join(parts)
 
 
-def _unpack(data, most, name):
+def _unpack(data: bytes, most: int, name: str) -> bytes:
     """The bytes of a text that may be packed by gzip or compress."""
     if data[:2] == b"\x1f\x8b":
         return _bounded(gzip.GzipFile(fileobj=io.BytesIO(data)), most, name)
     return _unlzw(data, most, name) if data[:2] == b"\x1f\x9d" else data
 
 
-def _text_table(data, most, name, delimiter=None):
+def _text_table(
+    data: bytes, most: int, name: str, delimiter: str | None = None
+) -> NDArray[np.float64]:
     """The numbers of a text, one row a line, whose bytes may be packed."""
     with _sound(name):
         lines = _unpack(data, most, name).decode("ascii").splitlines()
@@ -340,7 +364,7 @@ def _text_table(data, most, name, delimiter=None):
         return np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
 
 
-def _joined(tables, names):
+def _joined(tables: Sequence[NDArray[np.float64]], names: Sequence[str]) -> NDArray[np.float64]:
     """Tables of equal width above each other, with at least two columns."""
     widths = [table.shape[1] for table in tables]
     if len(set(widths)) > 1 or widths[0] < 2:
@@ -351,7 +375,7 @@ def _joined(tables, names):
     return np.vstack(tables)
 
 
-def _labels_of(column, allowed):
+def _labels_of(column: NDArray[Any], allowed: Sequence[int]) -> NDArray[np.int8]:
     """Labels as int8; an error says where one is none of those allowed."""
     for row in np.flatnonzero(~np.isin(column, allowed))[:1]:
         raise ValueError(
@@ -361,7 +385,7 @@ def _labels_of(column, allowed):
     return column.astype(np.int8)
 
 
-def _whole(values, divisor):
+def _whole(values: NDArray[np.float64], divisor: int) -> NDArray[np.int16]:
     """Decimal values in [-1, 1] as int16 multiples of 1 / divisor; an error if they are not."""
     inside = np.abs(values) <= 1  # false for NaN
     exact = np.where(inside, values, 0.0) * divisor
@@ -375,12 +399,12 @@ def _whole(values, divisor):
     return whole.astype(np.int16)
 
 
-def _parse_usps(paths, most=2**24):
+def _parse_usps(paths: _Paths, most: int = 2**24) -> _Files:
     """Arrays from zip.train and zip.test (text, label first, also .gz); the longer has 14.5 MB."""
     names = [Path(path).name for path in paths]
     parts = [_text_table(_file(path, most), most, Path(path).name) for path in paths]
     table = _joined(parts, names)
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "Xq": _whole(table[:, 1:], 1000),
         "divisor": np.array(1000, dtype=np.int32),
         "y": _labels_of(table[:, 0], range(10)),
@@ -389,7 +413,7 @@ def _parse_usps(paths, most=2**24):
     return {"usps.npz": arrays}
 
 
-def _isolet_speakers(y):
+def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     """Speaker 1..150 of every row in UCI's order.
 
     Derived in chapter 2 (datasets), eq. (datasets-speaker).
@@ -398,13 +422,13 @@ def _isolet_speakers(y):
     return np.where(run <= 120, run, run - 60).astype(np.int16)
 
 
-def _isolet_arrays(train, test):
+def _isolet_arrays(train: NDArray[np.float64], test: NDArray[np.float64]) -> _Files:
     """Arrays from the two tables of UCI (features, then the letter)."""
     table = _joined([train, test], ["the two tables"])
     letter = _labels_of(table[:, -1], range(1, 27))
     speaker = _isolet_speakers(letter)
     block = np.repeat(np.arange(1, 6, dtype=np.int8), [1560, 1560, 1560, 1558, 1559])
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "Xq": _whole(table[:, :-1], 10000),
         "divisor": np.array(10000, dtype=np.int32),
         "y": letter,
@@ -415,7 +439,7 @@ def _isolet_arrays(train, test):
     return {"isolet.npz": arrays}
 
 
-def _from_zip(archive, name, most):
+def _from_zip(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """The bytes of a member of a zip archive, stored or deflated."""
     method = archive.getinfo(name).compress_type
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -424,7 +448,7 @@ def _from_zip(archive, name, most):
         return _bounded(stream, most, name)
 
 
-def _parse_isolet(paths, most=2**25):
+def _parse_isolet(paths: _Paths, most: int = 2**25) -> _Files:
     """Arrays from isolet1+2+3+4.data (32.4 MB) and isolet5.data, plain or .Z, or a zip of both."""
     files = [(Path(path).name, _file(path, most)) for path in paths]
     if len(files) == 1:
@@ -440,7 +464,7 @@ _DOMAINS = ("books", "dvd", "electronics", "kitchen")
 _MAT_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
 
 
-def _mat_elements(data):
+def _mat_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Type and bytes of the elements in a piece of a MATLAB 5 file, in turn."""
     place = 0
     while place < len(data):
@@ -454,13 +478,13 @@ def _mat_elements(data):
         place = start + step
 
 
-def _mat_matrix(data, most):
+def _mat_matrix(data: memoryview, most: int) -> NDArray[np.float64]:
     """The entries of a real matrix, dense or sparse, as a dense array."""
-    (_, flags), (_, shape), _, *parts = islice(_mat_elements(data), 6)
-    shape = tuple(np.frombuffer(shape, "<i4").tolist())
+    (_, flags), (_, size), _, *stored = islice(_mat_elements(data), 6)
+    shape = tuple(np.frombuffer(size, "<i4").tolist())
     if len(shape) != 2 or min(shape) < 0 or 8 * shape[0] * shape[1] > most or flags[1] & 8:
         raise ValueError(f"a matrix of the shape {shape} is complex or too large")
-    parts = [np.frombuffer(part, _MAT_TYPES[kind]) for kind, part in parts]
+    parts = [np.frombuffer(part, _MAT_TYPES[kind]) for kind, part in stored]
     if flags[0] != 5:
         return parts[0].astype(float).reshape(shape, order="F")
     rows, starts, values = parts
@@ -470,7 +494,7 @@ def _mat_matrix(data, most):
     return matrix.toarray()
 
 
-def _mat_variables(data, most):
+def _mat_variables(data: bytes, most: int) -> Iterator[memoryview]:
     """The matrices of a MATLAB 5 file, unpacked, in turn."""
     if bytes(data[124:128]) != b"\x00\x01IM":
         raise ValueError("it is no MATLAB 5 file")
@@ -485,17 +509,19 @@ def _mat_variables(data, most):
         yield part
 
 
-def _mat_cells(data, wanted, most):
+def _mat_cells(
+    data: bytes, wanted: Sequence[str], most: int
+) -> dict[str, list[NDArray[np.float64]]]:
     """Variable to its cells, matrices, of those variables that are wanted and are cells."""
     found = {}
     for part in _mat_variables(data, most):
         (_, flags), _, (_, name), *cells = islice(_mat_elements(part), 3 + len(_DOMAINS))
-        if flags[0] == 1 and (name := bytes(name).decode("ascii")) in wanted:
-            found[name] = [_mat_matrix(cell, most) for _, cell in cells]
+        if flags[0] == 1 and (key := bytes(name).decode("ascii")) in wanted:
+            found[key] = [_mat_matrix(cell, most) for _, cell in cells]
     return found
 
 
-def _parse_words(paths, most=2**24):
+def _parse_words(paths: _Paths, most: int = 2**24) -> _Files:
     """Arrays from sentiment_mt.mat (10.3 MB), MATLAB cells of one matrix a task."""
     name, wanted = Path(paths[0]).name, ("xTr", "yTr", "xVa", "yVa", "xTe", "yTe")
     with _sound(name):
@@ -518,7 +544,7 @@ def _parse_words(paths, most=2**24):
 _REVIEW_FILES = tuple(f"{d}/{p}.review" for d in _DOMAINS for p in ("positive", "negative"))
 
 
-def _read_reviews(data, name="the text"):
+def _read_reviews(data: bytes, name: str = "the text") -> list[dict[bytes, int]]:
     """One dict of counts a line of `token:count ... #label#:positive`, as bytes."""
     reviews = []
     for number, line in enumerate(data.splitlines(), start=1):
@@ -536,7 +562,9 @@ def _read_reviews(data, name="the text"):
     return reviews
 
 
-def _count_matrix(reviews, column):
+def _count_matrix(
+    reviews: list[dict[bytes, int]], column: dict[bytes, int]
+) -> dict[str, NDArray[Any]]:
     """CSR arrays of the counts of tokens that have a column; columns ascend in every row."""
     kept = [sorted((column[t], n) for t, n in review.items() if t in column) for review in reviews]
     pairs = np.array([pair for row in kept for pair in row], dtype=np.int32).reshape(-1, 2)
@@ -544,7 +572,7 @@ def _count_matrix(reviews, column):
     return {"data": pairs[:, 1].astype(np.uint8), "indices": pairs[:, 0], "indptr": indptr}
 
 
-def _review_arrays(contents, least=5):
+def _review_arrays(contents: Sequence[bytes], least: int = 5) -> _Files:
     """Arrays of all domains from the bytes of their positive and negative files, in turn."""
     if (words := sum(data.count(b" ") for data in contents)) > 2**21:
         raise ValueError(f"the reviews have {words} words, the originals 1,519,266: use those")
@@ -565,37 +593,39 @@ def _review_arrays(contents, least=5):
 class _Limited:
     """A stream that fails after `most` bytes."""
 
-    def __init__(self, stream, most):
+    def __init__(self, stream: Any, most: int) -> None:
         self.stream, self.most, self.left, self.flush = stream, most, most, stream.flush
 
-    def _counted(self, data):
+    def _counted(self, data: bytes) -> bytes:
         self.left -= len(data)
         if self.left < 0:
             raise ValueError(f"there are more than {self.most} bytes: this is not the original")
         return data
 
-    def read(self, size):
+    def read(self, size: int) -> bytes:
         return self._counted(self.stream.read(min(size, self.left + 1)))
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         self.stream.write(self._counted(data))
 
 
-def _from_tar(data, names, most, largest):
+def _from_tar(data: bytes, names: Sequence[str], most: int, largest: int) -> list[bytes]:
     """The bytes of members of a packed tar archive, read once from its beginning."""
-    stream, found = _Limited(gzip.GzipFile(fileobj=io.BytesIO(data)), most), {}
+    stream: Any = _Limited(gzip.GzipFile(fileobj=io.BytesIO(data)), most)
+    found: dict[str, bytes] = {}
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in islice(archive, 1000):
             name = "/".join(member.name.split("/")[-2:])
-            if name in names and member.isreg():
-                found[name] = _bounded(archive.extractfile(member), largest, name)
+            part = archive.extractfile(member) if name in names and member.isreg() else None
+            if part is not None:
+                found[name] = _bounded(part, largest, name)
             if len(found) == len(names):
                 return [found[name] for name in names]
     missing = next(name for name in names if name not in found)
     raise ValueError(f"the archive has no {missing}")
 
 
-def _parse_reviews(paths, most=2**28, largest=2**23):
+def _parse_reviews(paths: _Paths, most: int = 2**28, largest: int = 2**23) -> _Files:
     """Arrays from the eight review files, or from processed_acl.tar.gz."""
     if len(paths) == len(_REVIEW_FILES):
         return _review_arrays([_file(path, largest) for path in paths])
@@ -604,7 +634,7 @@ def _parse_reviews(paths, most=2**28, largest=2**23):
     return _review_arrays(contents)
 
 
-def _digest(arrays):
+def _digest(arrays: Mapping[str, Any]) -> str:
     """SHA-256 over keys, types, shapes and bytes of the arrays.
 
     Derived in chapter 2 (datasets), eq. (datasets-digest).
@@ -622,10 +652,12 @@ def _digest(arrays):
 class _Collection:
     """What stored files must hold, and where the public originals are."""
 
-    digests: dict  # file name: SHA-256 of its arrays
-    fields: dict  # key: (type, shape); None in a shape is any length
-    labels: dict  # key: the values that occur, all of them
-    sources: tuple  # (parser, addresses), tried in this order
+    digests: dict[str, str]  # file name: SHA-256 of its arrays
+    # key: (type, shape); None in a shape is any length
+    fields: dict[str, tuple[Any, tuple[int | None, ...]]]
+    labels: dict[str, Sequence[Any]]  # key: the values that occur, all of them
+    # (parser, addresses), tried in this order
+    sources: tuple[tuple[Callable[..., _Files], tuple[str, ...]], ...]
 
 
 _ESL = "https://hastie.su.domains/ElemStatLearn/datasets/"
@@ -735,7 +767,9 @@ _COLLECTIONS = {
 }
 
 
-def _check_field(key, kind, shape, collection, where):
+def _check_field(
+    key: str, kind: Any, shape: tuple[int, ...], collection: _Collection, where: str | Path
+) -> None:
     """Raise a ValueError unless type and shape of an array are those of the table."""
     expected, lengths = collection.fields[key]
     fits = len(shape) == len(lengths) and all(
@@ -747,7 +781,9 @@ def _check_field(key, kind, shape, collection, where):
         )
 
 
-def _validate(arrays, collection, file, where):
+def _validate(
+    arrays: Mapping[str, NDArray[Any]], collection: _Collection, file: str, where: str
+) -> None:
     """Raise a ValueError unless the arrays are what the table says."""
     for key in collection.fields:
         if key not in arrays:
@@ -765,7 +801,9 @@ _LARGEST = 2**26  # bytes of a stored file or a download; Isolet as text has 32.
 _LONGEST = 2**20  # entries of an array whose length the table leaves open; there are 288,594
 
 
-def _stored_array(archive, key, collection, where):
+def _stored_array(
+    archive: zipfile.ZipFile, key: str, collection: _Collection, where: str | Path
+) -> NDArray[Any]:
     """An array of an .npz file; its head is compared with the table before its values count."""
     kind, shape = collection.fields[key]
     room = np.dtype(kind).itemsize * math.prod(_LONGEST if n is None else n for n in shape)
@@ -780,7 +818,7 @@ def _stored_array(archive, key, collection, where):
     return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def _read(path, collection):
+def _read(path: Path, collection: _Collection) -> dict[str, NDArray[Any]]:
     """Arrays of a stored file, checked before use."""
     with _sound(path, "delete it, or point LML_DATA at a folder with a sound copy"):
         with zipfile.ZipFile(io.BytesIO(_file(path, _LARGEST))) as archive:
@@ -790,7 +828,7 @@ def _read(path, collection):
     return arrays
 
 
-def _store(path, arrays):
+def _store(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write an .npz so that the file is the old one or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -805,7 +843,7 @@ def _store(path, arrays):
         raise
 
 
-def _retrieve(addresses, folder, progressbar=True):
+def _retrieve(addresses: Sequence[str], folder: str | Path, progressbar: bool = True) -> _Paths:
     """Download the addresses into a folder; the paths."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
@@ -819,7 +857,7 @@ def _retrieve(addresses, folder, progressbar=True):
     return paths
 
 
-def _download(name):
+def _download(name: str) -> None:
     """Fetch a collection from the first source that gives the right arrays, and cache it."""
     collection, reasons = _COLLECTIONS[name], []
     for parse, addresses in collection.sources:
@@ -842,12 +880,12 @@ def _download(name):
     )
 
 
-def _cache():
+def _cache() -> Path:
     """Folder of the cached copies, in scikit-learn's data home."""
     return Path(get_data_home()) / "lml"
 
 
-def _find(file):
+def _find(file: str) -> Path | None:
     """Path of a stored file: in LML_DATA if it is there, else in the cache, else None."""
     chosen = os.environ.get("LML_DATA")
     if chosen and not Path(chosen).is_dir():
@@ -859,7 +897,7 @@ def _find(file):
     return next((p for f in [*folders, _cache()] if (p := f / file).is_file()), None)
 
 
-def _load(name, download_if_missing=True):
+def _load(name: str, download_if_missing: bool = True) -> list[dict[str, NDArray[Any]]]:
     """Arrays of the files of a collection, in the order of the table."""
     collection = _COLLECTIONS[name]
     missing = [file for file in collection.digests if _find(file) is None]
@@ -871,17 +909,18 @@ def _load(name, download_if_missing=True):
         )
     if missing:
         _download(name)
-    return [_read(_find(file), collection) for file in collection.digests]
+    paths = map(_find, collection.digests)
+    return [_read(path, collection) for path in paths if path is not None]
 
 
 def load_usps_tasks(
-    random_state=None,
+    random_state: int | np.random.RandomState | None = None,
     *,
-    train_size=0.1,
-    validation_share=0.2,
-    center=True,
-    download_if_missing=True,
-):
+    train_size: float = 0.1,
+    validation_share: float = 0.2,
+    center: bool = True,
+    download_if_missing: bool = True,
+) -> list[Task]:
     """The USPS digits as four tasks, in the protocol of the paper.
 
     Parameters
@@ -931,14 +970,14 @@ def load_usps_tasks(
 
 
 def load_isolet_tasks(
-    grouping="rows",
-    random_state=None,
+    grouping: str = "rows",
+    random_state: int | np.random.RandomState | None = None,
     *,
-    train_size=0.1,
-    validation_size=0.2,
-    center=False,
-    download_if_missing=True,
-):
+    train_size: float = 0.1,
+    validation_size: float = 0.2,
+    center: bool = False,
+    download_if_missing: bool = True,
+) -> list[Task]:
     """The spoken letters of Isolet as five tasks.
 
     Parameters
@@ -985,7 +1024,13 @@ def load_isolet_tasks(
     return tasks
 
 
-def _words_tasks(arrays, random_state, split, train_size, validation_size):
+def _words_tasks(
+    arrays: dict[str, NDArray[Any]],
+    random_state: int | np.random.RandomState | None,
+    split: str,
+    train_size: float,
+    validation_size: float,
+) -> list[Task]:
     """Tasks of the 200-word form."""
     rng, tasks = check_random_state(random_state), []
     for number, name in enumerate(_DOMAINS):
@@ -998,7 +1043,14 @@ def _words_tasks(arrays, random_state, split, train_size, validation_size):
     return tasks
 
 
-def _raw_tasks(files, random_state, train_size, validation_size, weighting, unit_rows):
+def _raw_tasks(
+    files: list[dict[str, NDArray[Any]]],
+    random_state: int | np.random.RandomState | None,
+    train_size: float,
+    validation_size: float,
+    weighting: str,
+    unit_rows: bool,
+) -> list[Task]:
     """Tasks of the raw form, sparse throughout."""
     rng, tasks = check_random_state(random_state), []
     for name, arrays in zip(_DOMAINS, files, strict=True):
@@ -1012,16 +1064,16 @@ def _raw_tasks(files, random_state, train_size, validation_size, weighting, unit
 
 
 def load_sentiment_tasks(
-    features="words200",
-    random_state=None,
+    features: str = "words200",
+    random_state: int | np.random.RandomState | None = None,
     *,
-    split="random",
-    train_size=0.5,
-    validation_size=0.25,
-    weighting="tfidf",
-    unit_rows=True,
-    download_if_missing=True,
-):
+    split: str = "random",
+    train_size: float = 0.5,
+    validation_size: float = 0.25,
+    weighting: str = "tfidf",
+    unit_rows: bool = True,
+    download_if_missing: bool = True,
+) -> list[Task]:
     """The Sentiment reviews as four tasks: books, dvd, electronics, kitchen.
 
     Parameters

@@ -6,14 +6,15 @@ returns orthonormal rows together with the d x d change of basis. Old codes then
 two policies: keep_codes (old metrics move along) or keep_metrics (they stay).
 """
 
-import numbers
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
 from lml.coding import _finite
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _Floats, _is_whole, _Matrix, _MatrixLike
 from lml.triplets import triplet_gradient
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-def dictionary_gradient(dictionary, code, gradient):
+def dictionary_gradient(dictionary: _Floats, code: _Floats, gradient: FactoredMetric) -> _Floats:
     """Gradient of <G, L'WL> with respect to the dictionary L: W L G' + W' L G.
 
     Parameters
@@ -64,8 +65,15 @@ def dictionary_gradient(dictionary, code, gradient):
 
 
 def dictionary_objective(
-    dictionary, code, X, triplets, metric_type, memory=None, codes=None, dictionary_penalty=0.0
-):
+    dictionary: _Floats,
+    code: _Floats,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    memory: "GradientMemory | RunningGradient | None" = None,
+    codes: Mapping[Hashable, _Floats] | None = None,
+    dictionary_penalty: float = 0.0,
+) -> tuple[float, _Floats]:
     """Value and gradient of what a dictionary step lowers.
 
     (1/T) [ loss_t(L'W_tL) + sum_s <Delta_s, L'W_sL> ] + gamma ||L||_F^2
@@ -138,24 +146,34 @@ class GradientMemory:
     (1, 0.6)
     """
 
-    def __init__(self, rank):
-        if not (isinstance(rank, numbers.Integral) and rank >= 1):
+    def __init__(self, rank: int) -> None:
+        if not _is_whole(rank) or rank < 1:
             raise ValueError(f"rank is {rank!r}: use an integer >= 1")
-        self.rank, self.gradients, self.errors = int(rank), {}, {}
+        self.rank = int(rank)
+        self.gradients: dict[Hashable, FactoredMetric] = {}
+        self.errors: dict[Hashable, float] = {}
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.gradients)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of all that is kept."""
         return sum(gradient.nbytes for gradient in self.gradients.values())
 
-    def store(self, task, gradient, dictionary=None, code=None):
+    def store(
+        self,
+        task: Hashable,
+        gradient: FactoredMetric,
+        dictionary: _Floats | None = None,
+        code: _Floats | None = None,
+    ) -> None:
         """Keep a task's gradient, in place of what was kept of it before."""
         self.gradients[task], self.errors[task] = _low_rank(gradient, self.rank)
 
-    def terms(self, dictionary, codes):
+    def terms(
+        self, dictionary: _Floats, codes: Mapping[Hashable, _Floats]
+    ) -> tuple[float, _Floats, int]:
         """Sum of <Delta_s, L'W_sL> over the tasks in codes, its gradient, and their number."""
         value, slope = 0.0, np.zeros_like(dictionary)
         for task, code in codes.items():
@@ -169,11 +187,11 @@ class GradientMemory:
             slope += (code + code.T) @ image
         return float(value), slope, len(codes)
 
-    def change_basis(self, change):
+    def change_basis(self, change: _Floats) -> None:
         """Nothing to do: the gradients live in the D features, not in the dictionary."""
 
 
-def _gram_spectrum(X, K, rank):
+def _gram_spectrum(X: _Matrix, K: _Matrix, rank: int) -> tuple[_Floats, _Floats]:
     """Spectrum of X'KX for CSR X through its Gram matrix: only `rank` dense rows are formed."""
     values, vectors = linalg.eigh((X @ X.T).toarray())
     keep = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
@@ -184,7 +202,7 @@ def _gram_spectrum(X, K, rank):
     return theta[order], ((vectors / root) @ turn[:, order[:rank]]).T @ X
 
 
-def _low_rank(gradient, rank):
+def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, float]:
     """Best symmetric part of rank `rank`, and the relative error of leaving out the rest."""
     if sparse.issparse(gradient.factor):
         theta, rows = _gram_spectrum(gradient.factor, gradient.core, rank)
@@ -210,36 +228,41 @@ class RunningGradient:
     Derived in chapter 13 (dictionary), eq. (dictionary-running).
     """
 
-    def __init__(self):
-        self.total, self.n_tasks = None, 0
+    def __init__(self) -> None:
+        self.total: _Floats | None = None
+        self.n_tasks = 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.n_tasks
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of all that is kept."""
         return 0 if self.total is None else self.total.nbytes
 
-    def store(self, task, gradient, dictionary, code):
+    def store(
+        self, task: Hashable, gradient: FactoredMetric, dictionary: _Floats, code: _Floats
+    ) -> None:
         """Add a task's gradient with respect to the dictionary."""
         slope = dictionary_gradient(dictionary, code, gradient)
         self.total = slope if self.total is None else self.total + slope
         self.n_tasks += 1
 
-    def terms(self, dictionary, codes):
+    def terms(
+        self, dictionary: _Floats, codes: Mapping[Hashable, _Floats]
+    ) -> tuple[float, _Floats, int]:
         """<R, L>, its gradient R, and the number of gradients in the sum."""
         if self.total is None:
             return 0.0, np.zeros_like(dictionary), 0
         return float(np.sum(self.total * dictionary)), self.total, self.n_tasks
 
-    def change_basis(self, change):
+    def change_basis(self, change: _Floats) -> None:
         """Follow a change of the codes from W to C W C' (C is ``change``)."""
         if self.total is not None:
             self.total = change @ self.total
 
 
-def polar_factors(dictionary):
+def polar_factors(dictionary: ArrayLike) -> tuple[_Floats, _Floats]:
     """Split a dictionary L = S Q into a symmetric change of basis S and orthonormal rows Q.
 
     Parameters
@@ -283,11 +306,11 @@ def polar_factors(dictionary):
     return (left * values) @ left.T, left @ right
 
 
-def _symmetric(A):
+def _symmetric(A: _Matrix) -> bool:
     return isinstance(A, np.ndarray) and np.array_equal(A, A.T)
 
 
-def keep_codes(code, change):
+def keep_codes(code: _Floats, change: _Floats) -> _Floats:
     """The code S' W S: with it the metric is unchanged by the normalisation L = S Q.
 
     Parameters
@@ -330,15 +353,21 @@ class DictionaryStep:
         How often the trial step was halved.
     """
 
-    dictionary: np.ndarray
-    change: np.ndarray
+    dictionary: _Floats
+    change: _Floats
     step_size: float
     objective_before: float
     objective_after: float
     n_backtracks: int
 
 
-def _line_search(objective, L, max_move, max_backtracks, sufficient=1e-4):
+def _line_search(
+    objective: Callable[[_Floats], tuple[float, Callable[[], _Floats]]],
+    L: _Floats,
+    max_move: float,
+    max_backtracks: int,
+    sufficient: float = 1e-4,
+) -> tuple[_Floats, float, float, float, int]:
     """Halve the step along minus the gradient until Armijo's condition holds.
 
     `objective` gives the value and a function for the gradient, which trials do not need.
@@ -359,17 +388,17 @@ def _line_search(objective, L, max_move, max_backtracks, sufficient=1e-4):
 
 
 def dictionary_step(
-    dictionary,
-    code,
-    X,
-    triplets,
-    metric_type,
-    memory=None,
-    codes=None,
-    dictionary_penalty=0.0,
-    max_move=0.1,
-    max_backtracks=20,
-):
+    dictionary: _Floats,
+    code: _Floats,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    memory: GradientMemory | RunningGradient | None = None,
+    codes: Mapping[Hashable, _Floats] | None = None,
+    dictionary_penalty: float = 0.0,
+    max_move: float = 0.1,
+    max_backtracks: int = 20,
+) -> DictionaryStep:
     """One step of the dictionary that lowers its objective, made orthonormal again.
 
     Parameters
@@ -403,18 +432,20 @@ def dictionary_step(
     X = X if sparse.issparse(X) else np.asarray(X)
     L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
 
-    def objective(L):
+    def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
         value, slope = dictionary_objective(
             L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
         )
         return value, lambda: slope
 
-    moved, *outcome = _line_search(objective, L, max_move, max_backtracks)
+    moved, step, before, after, n = _line_search(objective, L, max_move, max_backtracks)
     change, rows = polar_factors(moved)
-    return DictionaryStep(rows, change, *outcome)
+    return DictionaryStep(rows, change, step, before, after, n)
 
 
-def _check_step(dictionary, code, X, dictionary_penalty, max_move):
+def _check_step(
+    dictionary: ArrayLike, code: _Floats, X: _Matrix, dictionary_penalty: float, max_move: float
+) -> _Floats:
     L = _finite(dictionary, "dictionary", order="C")
     d, n_features = L.shape
     if np.shape(code) != (d, d):
@@ -428,7 +459,7 @@ def _check_step(dictionary, code, X, dictionary_penalty, max_move):
     return L
 
 
-def keep_metrics(code, old_dictionary, new_dictionary):
+def keep_metrics(code: _Floats, old_dictionary: _Floats, new_dictionary: _Floats) -> _Floats:
     """Re-code a metric in a moved dictionary: C W C' with C = L_new L_old', no threshold.
 
     Parameters

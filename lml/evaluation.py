@@ -5,25 +5,38 @@ A lifelong learner keeps metrics and no rows. The reference rows that k-nearest-
 prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounded.
 """
 
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
-from lml.metrics import FactoredMetric, _check_finite
+from lml.metrics import (
+    FactoredMetric,
+    _check_finite,
+    _Floats,
+    _is_whole,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+)
 from lml.neighbors import (
     _check_n_neighbors,
     _check_size,
     _class_numbers,
     _labels,
+    _LabelsLike,
     _sorted_classes,
+    _WeightsLike,
     k_nearest,
     majority_vote,
 )
+from lml.triplets import _Seed
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -36,7 +49,7 @@ __all__ = [
 ]
 
 
-def _accuracy_matrix(R, n_tasks=1):
+def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> _Floats:
     """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
     R = np.array(R, dtype=float)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
@@ -49,7 +62,7 @@ def _accuracy_matrix(R, n_tasks=1):
     return R
 
 
-def _needed(values, what, first=0):
+def _needed(values: _Floats, what: str, first: int = 0) -> _Floats:
     """The values of tasks first, first + 1, ...; an error names one that is missing."""
     missing = np.flatnonzero(np.isnan(values))
     if missing.size:
@@ -59,7 +72,7 @@ def _needed(values, what, first=0):
     return values
 
 
-def average_accuracy(R):
+def average_accuracy(R: ArrayLike) -> float:
     """Mean accuracy over all tasks at the end of the stream.
 
     Parameters
@@ -93,7 +106,7 @@ def average_accuracy(R):
     return float(_needed(R[-1], "the final accuracy").mean())
 
 
-def backward_transfer(R):
+def backward_transfer(R: ArrayLike) -> float:
     """Mean change of the earlier tasks' accuracies from their arrival to the end.
 
     Parameters
@@ -127,7 +140,7 @@ def backward_transfer(R):
     return float(np.mean(final - _needed(np.diag(R)[:-1], "the accuracy on arrival")))
 
 
-def forgetting(R):
+def forgetting(R: ArrayLike) -> float:
     """Mean loss of the earlier tasks against their best moment before the end.
 
     Parameters
@@ -166,7 +179,7 @@ def forgetting(R):
     return float(np.mean(best - _needed(R[-1, :-1], "the final accuracy")))
 
 
-def forward_transfer(R, baseline=None):
+def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     """Mean gain over a baseline on each task just before it is learned.
 
     Parameters
@@ -215,7 +228,7 @@ def forward_transfer(R, baseline=None):
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
-def _check_name(task):
+def _check_name(task: Any) -> None:
     """Refuse a task name that could not be looked up again."""
     try:
         usable = bool({task: task}.get(task) == task)
@@ -225,7 +238,7 @@ def _check_name(task):
         raise TypeError(f"task is {task!r}: use a name that equals itself and can be a dict key")
 
 
-def _bounded_rows(y, max_rows, rng):
+def _bounded_rows(y: _Places, max_rows: int | None, rng: np.random.RandomState) -> _Places:
     """Indices of at most max_rows rows, stratified by class, in their old order."""
     codes, classes = _class_numbers(y)
     if max_rows is None or len(y) <= max_rows:
@@ -271,13 +284,19 @@ class LifelongKNeighborsClassifier(BaseEstimator):
     distance is projected onto the positive semi-definite matrices before it is used.
     """
 
-    def __init__(self, learner, n_neighbors=3, max_references=None, random_state=None):
+    def __init__(
+        self,
+        learner: Any,
+        n_neighbors: int = 3,
+        max_references: int | None = None,
+        random_state: _Seed = None,
+    ) -> None:
         self.learner = learner
         self.n_neighbors = n_neighbors
         self.max_references = max_references
         self.random_state = random_state
 
-    def fit(self, X, y, *, task):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
         """Keep the reference rows of one task; other tasks' rows stay.
 
         Parameters
@@ -303,7 +322,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         _check_name(task)
         self._check_width(X, replaced=[task])
         most = self.max_references
-        if most is not None and (not isinstance(most, Integral) or most < 1):
+        if most is not None and (not _is_whole(most) or most < 1):
             raise ValueError(f"max_references is {most!r}: give a whole number from 1, or None")
         kept = _bounded_rows(codes, most, check_random_state(self.random_state))
         _check_n_neighbors(self.n_neighbors, len(kept))
@@ -311,7 +330,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         self.references_ = {**getattr(self, "references_", {}), task: references}
         return self
 
-    def predict(self, X, *, task):
+    def predict(self, X: _MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of the rows of X by the learner's current metric of the task.
 
         Parameters
@@ -328,7 +347,9 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         metric, kind = self.learner.task_metric(task), self.learner.metric_type_
         return _knn_labels(metric, kind, X, references, labels, self.n_neighbors)
 
-    def _query(self, X, task):
+    def _query(
+        self, X: _MatrixLike, task: Hashable
+    ) -> tuple[_Matrix, tuple[_Matrix, NDArray[Any]]]:
         if not getattr(self, "references_", None):
             raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
         _check_name(task)
@@ -340,7 +361,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         self._check_width(X)
         return X, self.references_[task]
 
-    def _check_width(self, X, replaced=()):
+    def _check_width(self, X: _Matrix, replaced: Collection[Hashable] = ()) -> None:
         """Refuse rows of other features than the reference rows that stay."""
         for name, (rows, _) in getattr(self, "references_", {}).items():
             if X.shape[1] != rows.shape[1] and name not in replaced:
@@ -349,17 +370,24 @@ class LifelongKNeighborsClassifier(BaseEstimator):
                     f" {rows.shape[1]}: the tasks share one feature space"
                 )
 
-    def score(self, X, y, sample_weight=None, *, task):
+    def score(
+        self,
+        X: _MatrixLike,
+        y: _LabelsLike,
+        sample_weight: _WeightsLike | None = None,
+        *,
+        task: Hashable,
+    ) -> float:
         """Accuracy on (X, y) of one task, a float in [0, 1]; a weighted mean."""
         return _hit_share(self.predict(X, task=task), y, sample_weight)
 
     @property
-    def reference_nbytes_(self):
+    def reference_nbytes_(self) -> int:
         """Bytes of the reference rows and labels of all tasks."""
         return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
 
 
-def _reference_rows(X):
+def _reference_rows(X: _MatrixLike) -> _Matrix:
     """Rows as they are kept: dense or CSR, in single or double precision, finite."""
     kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
     X = check_array(X, dtype=[np.float64, np.float32], **kwargs)
@@ -368,24 +396,33 @@ def _reference_rows(X):
     return X
 
 
-def _nbytes(X):
+def _nbytes(X: _Matrix) -> int:
     """Bytes of a dense array or of the three arrays of a CSR matrix."""
     parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
     return sum(part.nbytes for part in parts)
 
 
-def _knn_labels(metric, metric_type, X, references, labels, n_neighbors):
+def _knn_labels(
+    metric: FactoredMetric,
+    metric_type: str,
+    X: _Matrix,
+    references: _Matrix,
+    labels: NDArray[Any],
+    n_neighbors: int,
+) -> NDArray[Any]:
     if metric_type == "distance":
         metric = metric.psd()
     nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
     return majority_vote(labels[nearest])
 
 
-def _hit_share(predicted, y, sample_weight=None):
+def _hit_share(
+    predicted: NDArray[Any], y: _LabelsLike, sample_weight: _WeightsLike | None = None
+) -> float:
     """Share of the predicted labels that equal those of y."""
-    predicted, labels = predicted.tolist(), _labels(y)
-    check_consistent_length(predicted, labels, sample_weight)
-    hits = [a == b for a, b in zip(predicted, labels, strict=True)]
+    guesses, labels = predicted.tolist(), _labels(y)
+    check_consistent_length(guesses, labels, sample_weight)
+    hits = [a == b for a, b in zip(guesses, labels, strict=True)]
     return float(np.average(hits, weights=sample_weight))
 
 
@@ -407,32 +444,32 @@ class StreamResult:
     Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
-    task_names: tuple
-    accuracy: np.ndarray
-    n_test: np.ndarray
+    task_names: tuple[Hashable, ...]
+    accuracy: _Floats
+    n_test: _Places
 
     @property
-    def arrival(self):
+    def arrival(self) -> _Floats:
         """Accuracy of each task right after it was learned, shape (n_tasks,)."""
         return np.diag(self.accuracy).copy()
 
     @property
-    def final(self):
+    def final(self) -> _Floats:
         """Accuracy of each task after the last one was learned, shape (n_tasks,)."""
         return self.accuracy[-1].copy()
 
     @property
-    def errors(self):
+    def errors(self) -> _Floats:
         """1 - accuracy, shape (n_tasks, n_tasks)."""
         return 1.0 - self.accuracy
 
     @property
-    def standard_errors(self):
+    def standard_errors(self) -> _Floats:
         """Binomial standard error of every entry, shape (n_tasks, n_tasks)."""
         return np.sqrt(self.accuracy * (1.0 - self.accuracy) / self.n_test)
 
 
-def _stream_names(tasks):
+def _stream_names(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
     names = tuple(task.name for task in tasks)
     if not names:
         raise ValueError("tasks is empty: give at least one task")
@@ -444,7 +481,7 @@ def _stream_names(tasks):
     return names
 
 
-def _unseen_score(reader, metric, task):
+def _unseen_score(reader: LifelongKNeighborsClassifier, metric: Any, task: Any) -> float:
     """Accuracy on a task that the learner does not know, by a metric given from outside."""
     if not isinstance(metric, FactoredMetric):
         raise TypeError(f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric")
@@ -454,7 +491,7 @@ def _unseen_score(reader, metric, task):
     return _hit_share(predicted, task.y_test)
 
 
-def _keep_references(reader, tasks):
+def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any]) -> None:
     """Keep the training rows of all tasks; refuse test rows that could not be classified."""
     for task in tasks:
         reader.fit(task.X_train, task.y_train, task=task.name)
@@ -463,8 +500,14 @@ def _keep_references(reader, tasks):
 
 
 def evaluate_stream(
-    learner, tasks, *, n_neighbors=3, max_references=None, unseen=None, random_state=None
-):
+    learner: Any,
+    tasks: Iterable[Any],
+    *,
+    n_neighbors: int = 3,
+    max_references: int | None = None,
+    unseen: Callable[[Any], FactoredMetric] | None = None,
+    random_state: _Seed = None,
+) -> StreamResult:
     """Learn the tasks one after another and classify every task after every step.
 
     Parameters
@@ -505,6 +548,7 @@ def evaluate_stream(
         learner.partial_fit(new.X_train, new.y_train, task=new.name)
         for t, task in enumerate(tasks[: s + 1]):
             R[s, t] = reader.score(task.X_test, task.y_test, task=task.name)
-        for t in range(s + 1, len(tasks) if unseen is not None else 0):
-            R[s, t] = _unseen_score(reader, unseen(learner), tasks[t])
+        for t in range(s + 1, len(tasks)):
+            if unseen is not None:
+                R[s, t] = _unseen_score(reader, unseen(learner), tasks[t])
     return StreamResult(names, R, np.array([len(task.y_test) for task in tasks]))

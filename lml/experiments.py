@@ -13,10 +13,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -27,13 +28,14 @@ from tqdm import tqdm
 
 from lml.comparison import comparison_figure, read_paper, read_rows, results_table
 from lml.datasets import (
+    Task,
     load_digits_tasks,
     load_isolet_tasks,
     load_sentiment_tasks,
     load_usps_tasks,
 )
 from lml.neighbors import majority_vote
-from lml.systems import SYSTEMS, _Fits
+from lml.systems import SYSTEMS, Fitted, System, _Fits
 
 __all__ = [
     "DATASETS",
@@ -57,8 +59,8 @@ __all__ = [
 class Protocol:
     """How a data set is loaded and how parameters are chosen on it."""
 
-    load: Callable  # seed of the split to list of tasks, argument random_state
-    n_neighbors: tuple = (1,)  # numbers of neighbours to choose from
+    load: Callable[..., list[Task]]  # seed of the split to list of tasks, argument random_state
+    n_neighbors: tuple[int, ...] = (1,)  # numbers of neighbours to choose from
     n_folds: int | None = None  # folds of the learning rows; None: the split's validation rows
     shared_labels: bool = False  # a label means the same in every task
     binary: bool = False  # every task has two classes
@@ -77,33 +79,33 @@ DATASETS = {
 }
 
 
-def _protocol(dataset):
+def _protocol(dataset: str) -> Protocol:
     """The protocol of a data set, or an error that lists the known ones."""
     if dataset not in DATASETS:
         raise ValueError(f"data set {dataset!r} is not known: use one of {list(DATASETS)}")
     return DATASETS[dataset]
 
 
-def _applicable(dataset):
+def _applicable(dataset: str) -> list[str]:
     """Names of the systems that have a row for a data set."""
     kind = DATASETS[dataset].shared_labels, DATASETS[dataset].binary
     return [name for name, system in SYSTEMS.items() if system.applies(*kind)]
 
 
-def _part_of(task, learnt, asked):
+def _part_of(task: Task, learnt: Any, asked: Any) -> Task:
     """A task without test rows: some of its training rows, and others to be asked about."""
     X, y = task.X_train, task.y_train
     if task.centered:
         X = X - X[learnt].mean(axis=0)
-    nothing = {"X_test": X[:0], "y_test": y[:0]}
-    rows = {"X_train": X[learnt], "X_validation": X[asked]}
+    nothing: dict[str, Any] = {"X_test": X[:0], "y_test": y[:0]}
+    rows: dict[str, Any] = {"X_train": X[learnt], "X_validation": X[asked]}
     return replace(task, y_train=y[learnt], y_validation=y[asked], **rows, **nothing)
 
 
-def _folds(tasks, n_folds, seed):
+def _folds(tasks: Sequence[Task], n_folds: int | None, seed: int) -> list[list[Task]]:
     """Lists of tasks without test rows, to learn on and to ask about."""
     if n_folds is None:
-        nothing = {"X_test": tasks[0].X_test[:0], "y_test": tasks[0].y_test[:0]}
+        nothing: dict[str, Any] = {"X_test": tasks[0].X_test[:0], "y_test": tasks[0].y_test[:0]}
         return [[replace(t, **nothing) for t in tasks]]
     merged = [t.with_validation() for t in tasks]
     cuts = KFold(n_folds, shuffle=True, random_state=seed)
@@ -111,14 +113,21 @@ def _folds(tasks, n_folds, seed):
     return [list(fold) for fold in zip(*parts, strict=True)]
 
 
-def _task_errors(fitted, task, part, n_neighbors):
+def _task_errors(fitted: Fitted, task: Task, part: str, n_neighbors: Sequence[int]) -> list[float]:
     """Error on a part of a task for each number of neighbours."""
     X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
     labels = fitted.labels(X, task.name, max(n_neighbors))
     return [float(np.mean(majority_vote(labels[:, :k]) != y)) for k in n_neighbors]
 
 
-def _validation_errors(row, folds, fits, seed, n_neighbors, parameters):
+def _validation_errors(
+    row: System,
+    folds: Sequence[Sequence[Task]],
+    fits: _Fits,
+    seed: int,
+    n_neighbors: Sequence[int],
+    parameters: Mapping[str, Any],
+) -> list[float]:
     """Mean error of a setting over folds and tasks for each number of neighbours."""
     errors = []
     for fold in folds:
@@ -127,7 +136,11 @@ def _validation_errors(row, folds, fits, seed, n_neighbors, parameters):
     return np.mean(errors, axis=0).tolist()
 
 
-def _search(errors_of, parameters, stages):
+def _search(
+    errors_of: Callable[[dict[str, Any]], list[float]],
+    parameters: dict[str, Any],
+    stages: list[list[dict[str, Any]]],
+) -> tuple[dict[str, Any], list[float]]:
     """The best setting of the last stage and its errors, stage after stage."""
     chosen = {k: v for stage in reversed(stages) for k, v in stage[0].items()} | parameters
     known = {}
@@ -143,7 +156,13 @@ def _search(errors_of, parameters, stages):
     return chosen, errors[best]
 
 
-def tune(system, tasks, protocol, seed, base=None):
+def tune(
+    system: str,
+    tasks: Sequence[Task],
+    protocol: Protocol,
+    seed: int,
+    base: dict[str, Any] | None = None,
+) -> tuple[dict[str, Any], int, float]:
     """The parameters and the number of neighbours with the smallest validation error.
 
     Parameters
@@ -215,14 +234,14 @@ class Row(_Answer):
     versions: str
 
 
-def _versions():
+def _versions() -> str:
     """Versions that a result depends on, in one short string."""
     packages = {"numpy": np, "scipy": scipy, "scikit-learn": sklearn}
     listed = [f"{name} {package.__version__}" for name, package in packages.items()]
     return ", ".join([f"python {platform.python_version()}", *listed])
 
 
-def run_one(dataset, split, system, base=None):
+def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None = None) -> list[Row]:
     """Tune one system on one split, refit it, and measure it on the test rows of each task."""
     started, protocol = time.perf_counter(), _protocol(dataset)
     tasks = protocol.load(random_state=split)
@@ -235,23 +254,26 @@ def run_one(dataset, split, system, base=None):
     times = round(learnt - begun, 3), round(time.perf_counter() - started, 3)
     chosen = round(v, 6), k, json.dumps(parameters)
     cost = (*times, fitted.nbytes, split, _versions())
-    answers = [(t.name, round(e, 6)) for t, e in zip(final, errors, strict=True)]
-    sizes = [(len(t.y_train), len(t.y_test)) for t in final]
     return [
-        Row(dataset, split, system, *a, *chosen, *n, *cost)
-        for a, n in zip(answers, sizes, strict=True)
+        Row(
+            dataset,
+            split,
+            system,
+            *(t.name, round(e, 6), *chosen, len(t.y_train), len(t.y_test), *cost),
+        )
+        for t, e in zip(final, errors, strict=True)
     ]
 
 
-def finished(path, *names):
+def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[str, str]]]:
     """Rows of a results file by the values of some columns, as strings."""
-    by_key = {}
+    by_key: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in read_rows(path):
         by_key.setdefault(tuple(row[name] for name in names), []).append(row)
     return by_key
 
 
-def open_results(path, row_type):
+def open_results(path: str | Path, row_type: type) -> Path:
     """The path of a results file that rows of a type can be added to; its folder is made.
 
     Raises ValueError if the file has other columns than the dataclass `row_type`.
@@ -269,7 +291,7 @@ def open_results(path, row_type):
     return path
 
 
-def append_rows(path, rows):
+def append_rows(path: str | Path, rows: Sequence[Any]) -> None:
     """Add finished rows, dataclass instances of one kind, to a results file at once."""
     path, names = open_results(path, type(rows[0])), [f.name for f in fields(rows[0])]
     new = not path.stat().st_size
@@ -280,7 +302,7 @@ def append_rows(path, rows):
         writer.writerows(asdict(row) for row in rows)
 
 
-def repair(path, key, size):
+def repair(path: str | Path, key: Sequence[str], size: int) -> None:
     """Drop what a killed run left unfinished: half a line, and keys with less than `size` rows.
 
     Of a job that two runs have written the rows of the first are kept.
@@ -299,7 +321,7 @@ def repair(path, key, size):
     lines = text.splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     rows = list(csv.DictReader(whole))
-    of_job = {}
+    of_job: dict[tuple[str, ...], list[int]] = {}
     for n, row in enumerate(rows):
         of_job.setdefault(tuple(row[name] for name in key), []).append(n)
     kept = sorted(n for own in of_job.values() if len(own) >= size for n in own[:size])
@@ -310,17 +332,24 @@ def repair(path, key, size):
         part.replace(path)  # a kill leaves the old file or the new one
 
 
-def _seconds_left(left, seconds, n_jobs):
+def _seconds_left(left: Sequence[str], seconds: Sequence[tuple[str, float]], n_jobs: int) -> float:
     """Estimate from the systems of the pairs left and the (system, seconds) of finished ones."""
-    by_system = {}
+    by_system: dict[str, list[float]] = {}
     for system, value in seconds:
         by_system.setdefault(system, []).append(value)
     anyone = np.mean([np.mean(v) for v in by_system.values()]) if by_system else np.nan
-    each = [np.mean(by_system[system]) if system in by_system else anyone for system in left]
-    return float(np.sum(each) / n_jobs)
+    each = [float(np.mean(by_system.get(system, anyone))) for system in left]
+    return sum(each) / n_jobs
 
 
-def run_jobs(path, calls, seconds=(), n_jobs=None, label="", progress=True):
+def run_jobs(
+    path: Path,
+    calls: Sequence[tuple[str, Callable[[], Sequence[Any]]]],
+    seconds: Sequence[tuple[str, float]] = (),
+    n_jobs: int | None = None,
+    label: str = "",
+    progress: bool = True,
+) -> None:
     """Run calls that return rows, and write the rows of each as soon as it is finished.
 
     Parameters
@@ -356,13 +385,13 @@ def run_jobs(path, calls, seconds=(), n_jobs=None, label="", progress=True):
             bar.update()
 
 
-def _timed(kind, call):
+def _timed(kind: str, call: Callable[[], Sequence[Any]]) -> tuple[str, Sequence[Any], float]:
     """What a call returns, with its kind and its time."""
     started = time.perf_counter()
     return kind, call(), time.perf_counter() - started
 
 
-def _checked(dataset, systems, n_repeats):
+def _checked(dataset: str, systems: Sequence[str] | None, n_repeats: int) -> list[str]:
     """The names of the systems, each once, or an error that says what is wrong."""
     _protocol(dataset)
     if n_repeats < 1:
@@ -376,7 +405,14 @@ def _checked(dataset, systems, n_repeats):
     return list(dict.fromkeys(systems or fitting))
 
 
-def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results", progress=True):
+def run_experiment(
+    dataset: str,
+    systems: Sequence[str] | None = None,
+    n_repeats: int = 5,
+    n_jobs: int | None = None,
+    out: str | Path = "results",
+    progress: bool = True,
+) -> Path:
     """Run the missing (split, system) pairs of one data set and write them as they finish.
 
     Parameters
@@ -418,13 +454,20 @@ def run_experiment(dataset, systems=None, n_repeats=5, n_jobs=None, out="results
     return path
 
 
-def _run_pair(path, dataset, split, system):
+def _run_pair(path: Path, dataset: str, split: int, system: str) -> list[Row]:
     """`run_one`, with the parameters of the base system if they are in the file by now."""
-    base = finished(path, "split", "system").get((str(split), SYSTEMS[system].base))
+    base = finished(path, "split", "system").get((str(split), SYSTEMS[system].base or ""))
     return run_one(dataset, split, system, json.loads(base[0]["parameters"]) if base else None)
 
 
-def verify(dataset, systems=None, n_repeats=1, n_jobs=None, out="results", progress=True):
+def verify(
+    dataset: str,
+    systems: Sequence[str] | None = None,
+    n_repeats: int = 1,
+    n_jobs: int | None = None,
+    out: str | Path = "results",
+    progress: bool = True,
+) -> tuple[int, list[tuple[str, ...]]]:
     """Run splits again and compare with the results file.
 
     Parameters
@@ -449,13 +492,13 @@ def verify(dataset, systems=None, n_repeats=1, n_jobs=None, out="results", progr
     return len(again) - len(different), different
 
 
-def _changed(row, other):
+def _changed(row: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """Columns in which two rows differ, times and versions aside."""
     free = {"seconds", "total_seconds", "versions"}
     return [name for name in row if name not in free and row[name] != other.get(name)]
 
 
-def report(dataset, out="results"):
+def report(dataset: str, out: str | Path = "results") -> None:
     """Print the table of a data set; write it, and its figure, into the folder ``report``.
 
     Parameters
@@ -480,7 +523,7 @@ def report(dataset, out="results"):
     figure.savefig(folder / f"{dataset}.png", dpi=150)
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lml.experiments")
     parser.add_argument("action", choices=["run", "verify", "report"])
     parser.add_argument("datasets", nargs="*", metavar="DATASET", help=", ".join(DATASETS))
@@ -493,24 +536,24 @@ def _parser():
 
 
 @contextlib.contextmanager
-def _backend(scheduler):
+def _backend(scheduler: str | None) -> Iterator[None]:
     """The joblib backend of a command: Dask's for an address, else the default one."""
     if scheduler is None:
         yield
         return
     from distributed import Client
 
-    with Client(scheduler), joblib.parallel_config("dask"):
+    with Client(scheduler), joblib.parallel_config("dask"):  # type: ignore[no-untyped-call]  # so in distributed
         yield
 
 
-def _run(name, systems, n_repeats, n_jobs, out):
+def _run(name: str, systems: Sequence[str], n_repeats: int, n_jobs: int | None, out: str) -> None:
     if systems:
         run_experiment(name, systems, n_repeats, n_jobs, out)
         report(name, out)
 
 
-def _verify(name, systems, n_repeats, n_jobs, out):
+def _verify(name: str, systems: Sequence[str], n_repeats: int, n_jobs: int | None, out: str) -> int:
     n_same, different = verify(name, systems, n_repeats, n_jobs, out) if systems else (0, [])
     print(f"{name}: {n_same} rows are the same, {len(different)} differ")
     print(*different, sep="\n", end="\n" * bool(different))
@@ -520,7 +563,7 @@ def _verify(name, systems, n_repeats, n_jobs, out):
 _ACTIONS = {"run": _run, "verify": _verify, "report": lambda *work: report(work[0], work[-1])}
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Command line: ``run``, ``verify`` and ``report`` some data sets, all by default."""
     options = _parser().parse_args(argv)
     for name in options.datasets:

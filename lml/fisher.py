@@ -5,26 +5,25 @@ Rows may be dense or CSR. With fewer rows than features everything is solved amo
 (an n x n Gram matrix), and CSR rows are centred without being made dense.
 """
 
-import numbers
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import _Matrix, _MatrixLike
+from lml.metrics import _Floats, _is_real, _Matrix, _MatrixLike, _Places
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.triplets import _check_rows, _count, _Seed
 
 __all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
 
 
-def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, NDArray[np.intp]]:
+def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, _Places]:
     """Float rows (dense or CSR) and class numbers; an error unless there are two classes."""
     X, (codes, labels) = _check_rows(X), _class_numbers(y)
     if X.shape[0] != len(codes):
@@ -38,9 +37,7 @@ def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, NDArray[np.
     return X.astype(float), codes
 
 
-def _class_means(
-    X: _Matrix, codes: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _class_means(X: _Matrix, codes: _Places) -> tuple[_Places, _Floats]:
     """Rows in each class and the class means, dense, of shape (classes, D)."""
     counts = np.bincount(codes)
     member = sparse.csr_array((1.0 / counts[codes], (codes, np.arange(len(codes)))))
@@ -48,9 +45,7 @@ def _class_means(
     return counts, means.toarray() if sparse.issparse(means) else means
 
 
-def _scatter(
-    X: _Matrix, codes: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _scatter(X: _Matrix, codes: _Places) -> tuple[_Floats, _Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = _class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
@@ -60,9 +55,7 @@ def _scatter(
     return deviations.T @ deviations, gamma
 
 
-def class_scatter(
-    X: _MatrixLike, y: _LabelsLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def class_scatter(X: _MatrixLike, y: _LabelsLike) -> tuple[_Floats, _Floats]:
     """Within-class and between-class scatter of labelled rows.
 
     Parameters
@@ -97,9 +90,7 @@ def class_scatter(
     return within, gamma.T @ gamma
 
 
-def _ridge(
-    within: NDArray[np.float64], gamma: NDArray[np.float64], n_features: int, regularization: float
-) -> float:
+def _ridge(within: _Floats, gamma: _Floats, n_features: int, regularization: float) -> float:
     """The multiple of the identity that is added to the within scatter."""
     inside, between = np.trace(within), np.sum(np.square(gamma))
     if regularization and inside <= 1e-12 * between:  # one distinct row a class
@@ -107,9 +98,7 @@ def _ridge(
     return regularization * inside / n_features
 
 
-def _leading(
-    within: NDArray[np.float64], gamma: NDArray[np.float64], ridge: float, n_directions: int
-) -> NDArray[np.float64]:
+def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -> _Floats:
     """Eigenvectors (as rows) of the pencil (Gamma' Gamma, within + ridge I), largest first."""
     try:
         factor = linalg.cho_factor(within + ridge * np.eye(len(within)))
@@ -122,7 +111,7 @@ def _leading(
     return (half @ U[:, order]).T
 
 
-def _coordinates(X: _Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
     """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
     gram = safe_sparse_dot(X, X.T, dense_output=True)
     gram = gram - gram.mean(axis=0)
@@ -133,15 +122,13 @@ def _coordinates(X: _Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return U[:, keep] * root, U[:, keep] / root
 
 
-def _fix_signs(V: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fix_signs(V: _Floats) -> _Floats:
     """Rows scaled to unit length, the entry of largest magnitude positive."""
     largest = np.take_along_axis(V, np.argmax(np.abs(V), axis=1)[:, None], axis=1)
     return V * np.sign(largest) / np.linalg.norm(V, axis=1, keepdims=True)
 
 
-def _directions(
-    X: _Matrix, codes: NDArray[np.intp], n_directions: int, regularization: float
-) -> NDArray[np.float64]:
+def _directions(X: _Matrix, codes: _Places, n_directions: int, regularization: float) -> _Floats:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
@@ -157,15 +144,14 @@ def _directions(
 
 def _strength(value: Any, name: str) -> float:
     """Return a finite number of at least zero, or say what is wrong with it."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not good or not 0 <= value < np.inf:
+    if not _is_real(value) or not 0 <= value < np.inf:
         raise ValueError(f"{name} is {value!r}: give a finite number of at least 0")
     return float(value)
 
 
 def fisher_directions(
     X: _MatrixLike, y: _LabelsLike, n_directions: int | None = None, regularization: float = 1.0
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Directions along which the classes lie far apart compared with their spread.
 
     Parameters
@@ -220,7 +206,7 @@ def _short(X: _Matrix) -> _Matrix:
     return sparse.csr_array((X.data, *places), shape=X.shape)
 
 
-def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> NDArray[np.float64]:
+def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> _Floats:
     """Means of k-means clusters; fewer than n_regions where rows coincide."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
@@ -228,9 +214,7 @@ def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> NDArray[np.floa
     return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
 
 
-def _ranked_by_class(
-    X: _Matrix, codes: NDArray[np.intp], centres: NDArray[np.float64]
-) -> list[NDArray[np.intp]]:
+def _ranked_by_class(X: _Matrix, codes: _Places, centres: _Floats) -> list[_Places]:
     """For each class, its rows from near to far, one line a centre; ties to the lower row."""
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
     squares = np.asarray(squares.sum(axis=1)).ravel()
@@ -252,7 +236,7 @@ def _scales(scales: Sequence[int] | None, n_features: int) -> list[int]:
     return [_count(scale, "scales") for scale in scales]
 
 
-def _regions(ranked: list[NDArray[np.intp]], scales: list[int]) -> Iterator[NDArray[np.intp]]:
+def _regions(ranked: list[_Places], scales: list[int]) -> Iterator[_Places]:
     """Row numbers of each region, ascending, scale by scale."""
     for scale in scales:
         for nearest in zip(*ranked, strict=True):
@@ -266,7 +250,7 @@ def local_fisher_basis(
     scales: Sequence[int] | None = None,
     random_state: _Seed = None,
     regularization: float = 1.0,
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Fisher directions of many small regions.
 
     Parameters

@@ -10,27 +10,27 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
-from lml.metrics import _check_finite, _Matrix, _MatrixLike
+from lml.metrics import _check_finite, _Floats, _Matrix, _MatrixLike
 from lml.neighbors import _LabelsLike
 from lml.triplets import _check_rows, _count, _Seed
 
 __all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
 
 
-def _unit_rows(L: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit_rows(L: _Floats) -> _Floats:
     """The nonzero rows, scaled to unit length without overflow."""
     largest = np.abs(L).max(axis=1, initial=0.0)
     L = L[largest > 0] / largest[largest > 0, None]
     return L / np.linalg.norm(L, axis=1, keepdims=True)
 
 
-def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> NDArray[np.float64]:
+def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> _Floats:
     """Orthonormal basis of the row space, row by row in the given order.
 
     Parameters
@@ -80,9 +80,7 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> NDArray[np.float
 _ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
 
 
-def _residual_scatter(
-    L: NDArray[np.float64], X: _Matrix, mean: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
+def _residual_scatter(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, float]:
     """R'R for the residual R of the rows less their mean, and its trace before projecting."""
     if sparse.issparse(X):
         scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
@@ -92,9 +90,7 @@ def _residual_scatter(
     return left - L.T @ (L @ left), np.trace(scatter)
 
 
-def _residual_gram(
-    L: NDArray[np.float64], X: _Matrix, mean: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
+def _residual_gram(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, float]:
     """RR' and its trace before projecting."""
     X = X if sparse.issparse(X) else X - mean
     gram = safe_sparse_dot(X, X.T, dense_output=True)
@@ -107,8 +103,12 @@ def _residual_gram(
 
 
 def _residual_directions(
-    L: NDArray[np.float64], X: _Matrix, n_directions: int, center: bool, rng: np.random.RandomState
-) -> NDArray[np.float64]:
+    L: _Floats,
+    X: _Matrix,
+    n_directions: int,
+    center: bool,
+    rng: np.random.RandomState | np.random.Generator,
+) -> _Floats:
     """Leading principal directions of the rows of X outside the span of L, unit rows."""
     n, D = X.shape
     if min(n, D) > _ROWS:
@@ -126,7 +126,7 @@ def _residual_directions(
 
 def complete_dictionary(
     L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed = None, center: bool = True
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Extend a dictionary to n_components orthonormal rows.
 
     Parameters
@@ -171,7 +171,7 @@ def complete_dictionary(
 
 def _complete(
     L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed, center: bool
-) -> tuple[NDArray[np.float64], tuple[int, int, int]]:
+) -> tuple[_Floats, tuple[int, int, int]]:
     """The completed dictionary and how many rows came from L, the residual and chance."""
     X, L = _check_rows(X).astype(float), orthonormal_rows(L)
     if L.shape[1] != X.shape[1]:

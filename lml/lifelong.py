@@ -6,12 +6,15 @@ the shared dictionary and moves the dictionary, without any row of an earlier ta
 """
 
 import copy
-import numbers
+import os
 import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -27,8 +30,25 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, _check_finite, _times
-from lml.neighbors import _check_size, _class_numbers, _fitted_metric, _labels, _unfitted
+from lml.metrics import (
+    FactoredMetric,
+    _check_finite,
+    _Floats,
+    _is_real,
+    _is_whole,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+    _times,
+)
+from lml.neighbors import (
+    _check_size,
+    _class_numbers,
+    _fitted_metric,
+    _labels,
+    _LabelsLike,
+    _unfitted,
+)
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
@@ -44,7 +64,7 @@ from lml.state import (
     reading,
     write_state,
 )
-from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
+from lml.triplets import _Seed, nearest_triplets, sample_triplets, triplet_gradient
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
 
@@ -78,7 +98,7 @@ class TaskRecord:
     """
 
     number: int
-    classes: tuple
+    classes: tuple[Any, ...]
     n_rows: int
     n_visits: int
     target_norm: float
@@ -93,20 +113,20 @@ class TaskRecord:
 class _State:
     """All that is known after some visits; it never changes."""
 
-    dictionary: np.ndarray | None = None
-    codes: dict = field(default_factory=dict)
-    tasks: dict = field(default_factory=dict)  # task to TaskRecord
+    dictionary: Any = None  # _Floats of shape (d, D) after the first task
+    codes: dict[Any, _Floats] = field(default_factory=dict)
+    tasks: dict[Any, TaskRecord] = field(default_factory=dict)
     memory: GradientMemory | None = None
-    metric_type: str | None = None
-    columns: tuple | None = None  # names, for data frames
-    root: int | None = None  # of the seeds
+    metric_type: Any = None  # "similarity" or "distance" after the first task
+    columns: tuple[Any, ...] | None = None  # names, for data frames
+    root: Any = None  # an int after the first task, of the seeds
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for array in (self.dictionary, *self.codes.values()):
             if array is not None:
                 array.flags.writeable = False
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())  # a copy is locked too
 
 
@@ -197,21 +217,21 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
 
     def __init__(
         self,
-        base_learner="oasis",
-        n_components=40,
-        code_penalty=0.0,
+        base_learner: Any = "oasis",
+        n_components: int = 40,
+        code_penalty: float = 0.0,
         *,
-        dictionary_penalty=0.0,
-        dictionary_loss="auto",
-        dictionary_steps=None,
-        dictionary_rate=0.05,
-        old_tasks="metrics",
-        gradient_memory=0,
-        revisit="average",
-        transfer=False,
-        n_triplets=3000,
-        random_state=None,
-    ):
+        dictionary_penalty: float = 0.0,
+        dictionary_loss: str = "auto",
+        dictionary_steps: int | None = None,
+        dictionary_rate: float = 0.05,
+        old_tasks: str = "metrics",
+        gradient_memory: int = 0,
+        revisit: str = "average",
+        transfer: bool = False,
+        n_triplets: int = 3000,
+        random_state: _Seed = None,
+    ) -> None:
         self.base_learner, self.n_components = base_learner, n_components
         self.code_penalty = code_penalty
         self.dictionary_penalty = dictionary_penalty
@@ -222,7 +242,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         self.revisit, self.transfer = revisit, transfer
         self.n_triplets, self.random_state = n_triplets, random_state
 
-    def partial_fit(self, X, y, *, task):
+    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -248,7 +268,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             self._state = self._visit(X, y, task)
         return self
 
-    def _visit(self, X, y, task):
+    def _visit(self, X: _MatrixLike, y: _LabelsLike, task: Hashable) -> _State:
         """The state after a visit."""
         self._check_parameters()
         columns, X, y, labels = self._check_task(X, y, task)
@@ -261,7 +281,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         learnt = self._next_state(start, target, X, labels, triplets, kind, task)
         return replace(learnt, metric_type=kind, columns=columns, root=root)
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         for name, least in (("n_components", 1), ("n_triplets", 1), ("gradient_memory", 0)):
             _check_number(name, getattr(self, name), least, whole=True)
         if self.dictionary_steps is not None:
@@ -274,7 +294,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         if isinstance(self.base_learner, str):
             _check_choice("base_learner", self.base_learner, ("oasis", "scml"))
 
-    def _check_task(self, X, y, task):
+    def _check_task(
+        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
+    ) -> tuple[Any, _Matrix, _Places, list[Any]]:
         """Names of columns, rows and labels of one visit, or an error that says what is wrong."""
         _check_name(task, "task")
         rows = _check_rows(X, getattr(self, "n_features_in_", None))
@@ -286,14 +308,14 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return columns, rows, codes, labels
 
     @property
-    def feature_names_in_(self):
+    def feature_names_in_(self) -> NDArray[Any]:
         """Names of the columns; missing when the first task had none."""
         columns = self._learnt("feature_names_in_").columns
         if columns is None:
             raise AttributeError("the rows of the first task had no names of columns")
         return np.array(columns, dtype=object)
 
-    def _seeds(self, task):
+    def _seeds(self, task: Hashable) -> tuple[Any, list[int]]:
         """The root seed and three seeds of this visit."""
         root = self._state.root
         if root is None and self.random_state is None:
@@ -304,20 +326,22 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         sequence = np.random.SeedSequence([root, record.number, record.n_visits])
         return root, [int(seed) for seed in sequence.generate_state(3)]
 
-    def _record(self, task):
+    def _record(self, task: Hashable) -> TaskRecord:
         """The record of a task, or a blank one with the next free number."""
         records = self._state.tasks
         number = 1 + max((record.number for record in records.values()), default=-1)
         blank = TaskRecord(number, (), 0, 0, *[0.0] * 6)
         return records.get(task, blank)
 
-    def _triplets(self, X, y, kind, seed):
+    def _triplets(self, X: _Matrix, y: _Places, kind: str, seed: int) -> _Places:
         """Triplets for the gradient of the dictionary: sampled, or nearest for a distance."""
         if kind == "similarity":
             return sample_triplets(y, self.n_triplets, seed)
         return nearest_triplets(X, y)
 
-    def _learn_target(self, X, y, task, seed):
+    def _learn_target(
+        self, X: _Matrix, y: _Places, task: Hashable, seed: int
+    ) -> tuple[FactoredMetric, str]:
         """The target metric of this visit and its type."""
         known = self._state.tasks.get(task)
         if known and self.revisit == "step":
@@ -334,7 +358,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             target = weight * self.task_metric(task) + (1 - weight) * target
         return target, kind
 
-    def _one_step(self, X, y, task, seed):
+    def _one_step(self, X: _Matrix, y: _Places, task: Hashable, seed: int) -> FactoredMetric:
         """The task's metric one closed-form passive-aggressive step on the mean hinge later."""
         metric = self.task_metric(task)
         triplets = self._triplets(X, y, self.metric_type_, seed)
@@ -342,7 +366,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
         return metric if size <= 0.0 else metric - (loss / size) * G
 
-    def _base_learner(self, task, seed):
+    def _base_learner(self, task: Hashable, seed: int) -> Any:
         """An unfitted base learner of this visit, seeded and perhaps warm-started."""
         names, given = {"oasis": OASIS, "scml": SCML}, self.base_learner
         known = isinstance(given, str) and given in names
@@ -352,7 +376,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             learner.set_params(random_state=seed)
         codes = self._start_codes(task)
         if codes and "init" in parameters:
-            learner.set_params(init=_with_identity_outside(self._state.dictionary, codes))
+            learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
         elif codes and task in self._state.codes:
             raise ValueError(
                 "revisit='warm' needs a base learner with a parameter init, which"
@@ -360,21 +384,21 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             )
         return learner
 
-    def _start_codes(self, task):
+    def _start_codes(self, task: Hashable) -> list[_Floats]:
         """Codes whose mean the base learner starts from; none for a cold start."""
         codes = self._state.codes
         if task in codes:
             return [codes[task]] if self.revisit == "warm" else []
         return list(codes.values()) if self.transfer else []
 
-    def _code(self, L, target, kind):
+    def _code(self, L: _Floats, target: FactoredMetric, kind: str) -> tuple[_Floats, float]:
         """The minimiser of the coding problem and its certificate, for orthonormal rows."""
         penalty = OffDiagonalL1(self.code_penalty)
         B = target.project(L)
         code = penalty.prox(B if kind == "similarity" else (B + B.T) / 2)
         return code, float(penalty.certificate(code, code - B))
 
-    def _n_steps(self, L, kind):
+    def _n_steps(self, L: _Floats, kind: str) -> int:
         """Steps that a dictionary may take; none where every metric has an exact code."""
         exact = len(L) == L.shape[1] and self.code_penalty == 0
         if exact or self.dictionary_rate == 0:
@@ -382,12 +406,20 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         automatic = 5 if self._lowers(kind) == "hinge" else 20
         return automatic if self.dictionary_steps is None else self.dictionary_steps
 
-    def _lowers(self, kind):
+    def _lowers(self, kind: str) -> str:
         """What the dictionary's steps lower for a metric type."""
         automatic = "hinge" if kind == "similarity" else "residual"
         return automatic if self.dictionary_loss == "auto" else self.dictionary_loss
 
-    def _move_dictionary(self, start, target, X, triplets, kind, task):
+    def _move_dictionary(
+        self,
+        start: _Floats,
+        target: FactoredMetric,
+        X: _Matrix,
+        triplets: _Places,
+        kind: str,
+        task: Hashable,
+    ) -> tuple[_Floats, dict[Any, _Floats]]:
         """The dictionary after its steps, and the other tasks' codes in it."""
         old = {u: code for u, code in self._state.codes.items() if u != task}
         L, codes, change = start, old, np.eye(len(start))
@@ -403,13 +435,27 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             codes = self._follow(old, start, L, change)
         return L, codes
 
-    def _follow(self, old, start, L, change):
+    def _follow(
+        self, old: Mapping[Any, _Floats], start: _Floats, L: _Floats, change: _Floats
+    ) -> dict[Any, _Floats]:
         """Old codes in the moved dictionary, by the policy of `old_tasks`."""
         if self.old_tasks == "metrics":
             change = start @ L.T  # what keep_metrics does, with one product for all tasks
         return {u: keep_codes(C, change) for u, C in old.items()}
 
-    def _step(self, L, code, codes, start, old, target, X, triplets, kind, longest):
+    def _step(
+        self,
+        L: _Floats,
+        code: _Floats,
+        codes: Mapping[Any, _Floats],
+        start: _Floats,
+        old: Mapping[Any, _Floats],
+        target: FactoredMetric,
+        X: _Matrix,
+        triplets: _Places,
+        kind: str,
+        longest: float,
+    ) -> DictionaryStep:
         """One step of the dictionary for the new code and the other tasks' codes."""
         gamma = self.dictionary_penalty
         if self._lowers(kind) == "hinge":
@@ -423,28 +469,39 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         new = object()  # a key that no task has
         return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, longest)
 
-    def _next_state(self, start, target, X, labels, triplets, kind, task):
+    def _next_state(
+        self,
+        start: _Floats,
+        target: FactoredMetric,
+        X: _Matrix,
+        labels: list[Any],
+        triplets: _Places,
+        kind: str,
+        task: Hashable,
+    ) -> _State:
         """Dictionary, codes, records and memory after the visit, as new objects."""
         L, codes = self._move_dictionary(start, target, X, triplets, kind, task)
-        values = {}
+        values: dict[str, Any] = {}
         for when, rows in (("loss_before", start), ("loss_after", L)):
             code, values["certificate"] = self._code(rows, target, kind)
             metric = FactoredMetric(0.0, rows, code)
             values[when], gradient = triplet_gradient(metric, X, triplets, kind)
         seen = self._record(task)
         classes = tuple(dict.fromkeys((*seen.classes, *labels)))
-        counts = (seen.number, classes, seen.n_rows + X.shape[0], seen.n_visits + 1)
-        record = TaskRecord(*counts, **values, **_diagnostics(target, L, code))
+        values |= {"n_rows": seen.n_rows + X.shape[0], "n_visits": seen.n_visits + 1}
+        record = TaskRecord(seen.number, classes, **values, **_diagnostics(target, L, code))
         tasks = self._in_order(self._state.tasks, task, record)
         memory = self._next_memory(task, gradient, kind)
         return _State(L, self._in_order(codes, task, code), tasks, memory)
 
-    def _in_order(self, table, task, value):
+    def _in_order(self, table: Mapping[Any, Any], task: Hashable, value: Any) -> dict[Any, Any]:
         """A copy of a table with one new entry, tasks in the order of first appearance."""
         order = dict.fromkeys((*self._state.tasks, task))
         return {u: value if u == task else table[u] for u in order}
 
-    def _next_memory(self, task, gradient, kind):
+    def _next_memory(
+        self, task: Hashable, gradient: FactoredMetric, kind: str
+    ) -> GradientMemory | None:
         """A copy of the gradient memory with this task's gradient, or None."""
         if not self.gradient_memory or self._lowers(kind) != "hinge":
             return None
@@ -453,12 +510,12 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         memory.store(task, gradient)
         return memory
 
-    def task_metric(self, task):
+    def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
         state = self._knowing(task)
         return FactoredMetric(0.0, state.dictionary, state.codes[task])
 
-    def _knowing(self, task):
+    def _knowing(self, task: Hashable) -> _State:
         """The state, if the task is known."""
         state = self._state
         if not state.tasks:
@@ -468,13 +525,13 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             raise ValueError(f"task {task!r} is not known; known tasks: {list(state.tasks)}")
         return state
 
-    def _snapshot(self):
+    def _snapshot(self) -> Self:
         return copy.copy(self)
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return bool(self._state.tasks)
 
-    def _learnt(self, name):
+    def _learnt(self, name: str) -> _State:
         """The state, if there is one."""
         state = self._state
         if state.dictionary is None:
@@ -484,36 +541,36 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return state
 
     @property
-    def dictionary_(self):
+    def dictionary_(self) -> _Floats:
         """L, orthonormal rows, (n_components, n_features)."""
         return self._learnt("dictionary_").dictionary
 
     @property
-    def codes_(self):
+    def codes_(self) -> dict[Any, _Floats]:
         """Task to its code, (n_components, n_components); a copy of the table."""
         return dict(self._learnt("codes_").codes)
 
     @property
-    def tasks_(self):
+    def tasks_(self) -> dict[Any, TaskRecord]:
         """Task to its `TaskRecord`, in the order of first appearance; a copy of the table."""
         return dict(self._learnt("tasks_").tasks)
 
     @property
-    def memory_(self):
+    def memory_(self) -> GradientMemory | None:
         """Gradients of the tasks, a copy of the GradientMemory, or None."""
         return _copied(self._learnt("memory_").memory)
 
     @property
-    def metric_type_(self):
+    def metric_type_(self) -> str:
         """What the metrics are: "similarity" or "distance"."""
         return self._learnt("metric_type_").metric_type
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Number of features."""
         return self._learnt("n_features_in_").dictionary.shape[1]
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -530,7 +587,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         rows, y, tasks = _check_table(X, y, tasks)
         columns = _columns(X)
         fresh = clone(self)
-        places = {}
+        places: dict[Any, list[int]] = {}
         for row, task in enumerate(tasks):
             places.setdefault(task, []).append(row)
         for task, own in places.items():
@@ -539,17 +596,16 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             self._state = replace(fresh._state, columns=columns)
         return self
 
-    def forget(self, task):
+    def forget(self, task: Hashable) -> Self:
         """Drop a task's code, gradient and record; the dictionary stays."""
         with _lock(self):
             self._state = self._without(task)
         return self
 
-    def _without(self, task):
+    def _without(self, task: Hashable) -> _State:
         state = self._knowing(task)
-        codes, tasks = (
-            {u: v for u, v in table.items() if u != task} for table in (state.codes, state.tasks)
-        )
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        tasks = {u: record for u, record in state.tasks.items() if u != task}
         memory = _copied(state.memory)
         if memory is not None:
             memory.gradients.pop(task, None)
@@ -557,7 +613,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return replace(state, codes=codes, tasks=tasks, memory=memory)
 
     @property
-    def state_parts_(self):
+    def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, gradients, records."""
         state = self._knowing(next(iter(self._state.tasks), None))
         records, memory = state.tasks.values(), state.memory
@@ -569,11 +625,11 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         }
 
     @property
-    def state_nbytes_(self):
+    def state_nbytes_(self) -> int:
         """Bytes of everything that is kept between two tasks."""
         return sum(self.state_parts_.values())
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to a file, which another one that is there gives way to.
 
         Parameters
@@ -591,13 +647,14 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         -----
         Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
         """
-        now, arrays = copy.copy(self), {}
+        now = copy.copy(self)
+        arrays: dict[str, Any] = {}
         now._check_parameters()
         meta = {"state": _pack(now._state, arrays), "parameters": encode_parameters(now, arrays)}
         write_state(path, "LifelongMetricLearner", 1, meta, arrays)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """The learner in a file that `save` wrote; the next visit goes on bit for bit.
 
         Parameters
@@ -632,28 +689,27 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return learner
 
 
-_LOCKS = WeakKeyDictionary()
+_LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def _lock(learner):
+def _lock(learner: Any) -> Any:
     """The lock under which a learner changes; a copy of the learner has another one."""
     return _LOCKS.setdefault(learner, threading.RLock())  # one step, for all threads
 
 
-def _check_choice(name, value, choices):
+def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
 
 
-def _check_number(name, value, least, whole=False):
-    kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, kind):
+def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
+    if not (_is_whole(value) if whole else _is_real(value)):
         raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
     if not least <= value < np.inf:
         raise ValueError(f"{name}={value!r}: give at least {least}")
 
 
-def _check_classes(y, task):
+def _check_classes(y: _Places, task: Hashable) -> None:
     classes = set(y.tolist())
     if not 1 < len(classes) < len(y):
         lack = "dissimilar" if len(classes) < 2 else "similar"
@@ -663,20 +719,20 @@ def _check_classes(y, task):
         )
 
 
-def _check_hashable(task, place):
+def _check_hashable(task: Any, place: str) -> None:
     try:
         hash(task)
     except TypeError:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
 
 
-def _check_name(task, place):
+def _check_name(task: Any, place: str) -> None:
     _check_hashable(task, place)
     if task != task:
         raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
 
 
-def _check_rows(X, n_features=None):
+def _check_rows(X: _MatrixLike, n_features: int | None = None) -> _Matrix:
     kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
     X = check_array(X, ensure_all_finite=False, ensure_min_samples=0, **kwargs)
     _check_finite(X, "X")
@@ -689,7 +745,7 @@ def _check_rows(X, n_features=None):
     return X
 
 
-def _columns(X):
+def _columns(X: _MatrixLike) -> tuple[Any, ...] | None:
     """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
     reader = BaseEstimator()
     validate_data(reader, X, skip_check_array=True)
@@ -697,19 +753,27 @@ def _columns(X):
     return None if names is None else tuple(names)
 
 
-def _with_identity_outside(L, codes):
+def _with_identity_outside(L: _Floats, codes: list[_Floats]) -> FactoredMetric:
     """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
     return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
 
-def _products(A, W, M, P):
+def _products(
+    A: _Floats, W: _Floats, M: FactoredMetric, P: _Floats
+) -> tuple[_Floats, _Floats, _Floats, _Floats, bool]:
     """A W, W A, P C and W P of a task, and whether its code and its metric are symmetric."""
     symmetric = _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
     AW = A @ W
     return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
 
 
-def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
+def _residual_objective(
+    L: _Floats,
+    codes: Mapping[Any, _Floats],
+    metrics: Mapping[Any, FactoredMetric],
+    sizes: Mapping[Any, float],
+    dictionary_penalty: float,
+) -> tuple[float, Callable[[], _Floats]]:
     """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
 
     Metrics that share one factor F, as those of all old tasks do, share the product L F'.
@@ -727,7 +791,16 @@ def _residual_objective(L, codes, metrics, sizes, dictionary_penalty):
     return float(value), lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
 
 
-def _residual_slope(L, codes, metrics, dictionary_penalty, factors, images, products, weights):
+def _residual_slope(
+    L: _Floats,
+    codes: Mapping[Any, _Floats],
+    metrics: Mapping[Any, FactoredMetric],
+    dictionary_penalty: float,
+    factors: Mapping[int, _Matrix],
+    images: Mapping[int, _Floats],
+    products: Mapping[Any, Any],
+    weights: Mapping[Any, float],
+) -> _Floats:
     """Gradient of the residual from the products that its value has made."""
     own = 2 * dictionary_penalty * np.eye(len(L))
     pulls = {key: np.zeros_like(P) for key, P in images.items()}
@@ -743,7 +816,13 @@ def _residual_slope(L, codes, metrics, dictionary_penalty, factors, images, prod
     return own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 
-def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0.05):
+def residual_step(
+    dictionary: _Floats,
+    codes: Mapping[Any, _Floats],
+    metrics: Mapping[Any, FactoredMetric],
+    dictionary_penalty: float = 0.0,
+    max_move: float = 0.05,
+) -> DictionaryStep:
     """One step of the dictionary that lowers the relative residual of coded metrics.
 
     Parameters
@@ -771,15 +850,15 @@ def residual_step(dictionary, codes, metrics, dictionary_penalty=0.0, max_move=0
     tiny = np.finfo(float).tiny
     sizes = {u: max(metrics[u].inner(metrics[u]), tiny) for u in codes}
 
-    def objective(L):
+    def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
         return _residual_objective(L, codes, metrics, sizes, dictionary_penalty)
 
-    moved, *outcome = _line_search(objective, dictionary, max_move, 20)
+    moved, step, before, after, n = _line_search(objective, dictionary, max_move, 20)
     change, rows = polar_factors(moved)
-    return DictionaryStep(rows, change, *outcome)
+    return DictionaryStep(rows, change, step, before, after, n)
 
 
-def _diagnostics(target, L, code):
+def _diagnostics(target: FactoredMetric, L: _Floats, code: _Floats) -> dict[str, Any]:
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
     norm, d = np.sqrt(max(target.inner(target), 0.0)), len(code)
     inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
@@ -791,7 +870,7 @@ def _diagnostics(target, L, code):
     }
 
 
-def _copied(memory):
+def _copied(memory: Any) -> Any:
     """A gradient memory with tables of its own; the gradients never change."""
     twin = copy.copy(memory)
     if memory is not None:
@@ -813,7 +892,7 @@ def _check_table(X, y, tasks):
     return rows, y, tasks
 
 
-def _pack(state, arrays):
+def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
     """The state as JSON; its arrays go to `arrays`."""
     if state.dictionary is None:
         return None
@@ -830,13 +909,13 @@ def _pack(state, arrays):
     }
 
 
-def _pack_record(task, record):
+def _pack_record(task: Hashable, record: TaskRecord) -> dict[str, Any]:
     with about(f"task {task!r}"):
         entries = {part.name: encode(getattr(record, part.name)) for part in fields(record)}
         return {"task": encode(task), **entries}
 
 
-def _pack_memory(memory, arrays):
+def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[str, Any] | None:
     if memory is None:
         return None
     gradients = []
@@ -846,7 +925,7 @@ def _pack_memory(memory, arrays):
     return {"rank": memory.rank, "gradients": gradients}
 
 
-def _unpack(form, arrays):
+def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
     """The state that `_pack` took apart, or an error that names what does not fit."""
     keys = {"tasks", "memory", "root", "metric_type", "columns"}
     expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
@@ -861,14 +940,14 @@ def _unpack(form, arrays):
     return _State(L, table, tasks, memory, *_unpack_rest(form, L.shape[1]))
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: type) -> bool:
     """Whether a value is of a type and, if a number, finite and not negative."""
     if kind in (int, float):
         return type(value) is kind and 0 <= value < np.inf
     return kind is object or type(value) is kind
 
 
-def _unpack_rest(form, n_features):
+def _unpack_rest(form: Any, n_features: int) -> tuple[Any, ...]:
     kind, columns, root = form["metric_type"], decode(form["columns"]), form["root"]
     expect(kind in ("similarity", "distance"), "metric_type", kind, "similarity or distance")
     names = () if columns is None else set(columns)
@@ -879,9 +958,9 @@ def _unpack_rest(form, n_features):
     return kind, columns, root
 
 
-def _unpack_records(forms):
+def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
     """Tasks and their records."""
-    kinds = {part.name: float for part in fields(TaskRecord)}
+    kinds: dict[str, type] = {part.name: float for part in fields(TaskRecord)}
     kinds |= {"task": object, "classes": tuple, "number": int, "n_rows": int, "n_visits": int}
     tasks = {}
     for place, form in enumerate(forms):
@@ -899,7 +978,9 @@ def _unpack_records(forms):
     return tasks
 
 
-def _unpack_memory(form, tasks, n_features, arrays):
+def _unpack_memory(
+    form: Any, tasks: Mapping[Any, TaskRecord], n_features: int, arrays: dict[str, NDArray[Any]]
+) -> GradientMemory | None:
     """The gradient memory, for known tasks and rows of this many features."""
     if form is None:
         return None
@@ -914,6 +995,6 @@ def _unpack_memory(form, tasks, n_features, arrays):
         expect(
             fits, f"gradient {place}", (parts[0].shape, alpha, error), "of the rank, with floats"
         )
-        memory.gradients[task] = FactoredMetric(alpha, *parts, n_features=n_features)
+        memory.gradients[task] = FactoredMetric(alpha, parts[0], parts[1], n_features)
         memory.errors[task] = error
     return memory

@@ -18,9 +18,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 __all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
 
-# what becomes a matrix, and a matrix: NDArray[np.float64] or a CSR array (scipy has no types)
+# What becomes a matrix; a matrix, which is an NDArray or a CSR array (scipy has no types).
 _MatrixLike: TypeAlias = ArrayLike | sparse.spmatrix | sparse.sparray
 _Matrix: TypeAlias = Any
+_Floats: TypeAlias = NDArray[np.float64]
+_Places: TypeAlias = NDArray[np.intp]  # numbers of rows, of classes
+
+
+def _is_real(value: object) -> bool:
+    """Whether a value is a real number, of any type but bool."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is an integer, of any type but bool."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
 def _check_finite(A: _Matrix, name: str) -> None:
@@ -64,7 +76,7 @@ def _check_rows(X: _MatrixLike, n_features: int, name: str = "X") -> _Matrix:
     return X
 
 
-def _times(A: _Matrix, B: _Matrix) -> NDArray[np.float64]:
+def _times(A: _Matrix, B: _Matrix) -> _Floats:
     """A B' as a dense array, for dense or CSR `A` and `B`."""
     product = A @ B.T
     return product.toarray() if sparse.issparse(product) else product
@@ -208,15 +220,15 @@ class FactoredMetric:
         L = _check_rows(L, np.shape(L)[-1], "L")
         return cls(0.0, L, np.ones(L.shape[0]))
 
-    def image(self, X: _MatrixLike) -> NDArray[np.float64]:
+    def image(self, X: _MatrixLike) -> _Floats:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
         return _times(_check_rows(X, self.n_features), self.factor)
 
-    def _by_core(self, K: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _by_core(self, K: _Floats) -> _Floats:
         """K C for a dense `K` (n, r)."""
         return K * self.core if self.core.ndim == 1 else K @ self.core
 
-    def apply(self, X: _MatrixLike) -> NDArray[np.float64]:
+    def apply(self, X: _MatrixLike) -> _Floats:
         """Product X M.
 
         Parameters
@@ -237,7 +249,7 @@ class FactoredMetric:
         product = self._by_core(self.image(X)) @ self.factor
         return product + self.alpha * X if self.alpha else product
 
-    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> NDArray[np.float64]:
+    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
         """Product X M Z', the similarities of all pairs of rows.
 
         Parameters
@@ -260,7 +272,7 @@ class FactoredMetric:
         product = self._by_core(self.image(X)) @ self.image(Z).T
         return product + self.alpha * _times(X, Z) if self.alpha else product
 
-    def project(self, L: _MatrixLike, R: _MatrixLike | None = None) -> NDArray[np.float64]:
+    def project(self, L: _MatrixLike, R: _MatrixLike | None = None) -> _Floats:
         """Projection L M L' (or L M R') onto the rows of a dictionary.
 
         Parameters
@@ -280,7 +292,7 @@ class FactoredMetric:
         """
         return self.bilinear(L, L if R is None else R)
 
-    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> NDArray[np.float64]:
+    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
         """Similarities x_i' M z_i of matching rows of `X` and `Z`, both (n, n_features).
 
         Returns
@@ -299,7 +311,7 @@ class FactoredMetric:
             values = values + self.alpha * np.asarray(product.sum(axis=1)).ravel()
         return values
 
-    def quadratic(self, X: _MatrixLike) -> NDArray[np.float64]:
+    def quadratic(self, X: _MatrixLike) -> _Floats:
         """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
@@ -318,7 +330,7 @@ class FactoredMetric:
         return FactoredMetric(alpha, stack([F, H]), _stack_cores(self.core, other.core))
 
     def __mul__(self, scale: float) -> "FactoredMetric":
-        if not isinstance(scale, numbers.Real):
+        if not _is_real(scale):
             return NotImplemented
         return FactoredMetric(scale * self.alpha, self.factor, scale * self.core)
 
@@ -351,7 +363,7 @@ class FactoredMetric:
             return self
         return FactoredMetric(self.alpha, self.factor, (self.core + self.core.T) / 2)
 
-    def to_dense(self) -> NDArray[np.float64]:
+    def to_dense(self) -> _Floats:
         """The matrix M, (n_features, n_features): quadratic in the number of features."""
         right = self.factor.toarray() if sparse.issparse(self.factor) else self.factor
         dense = self._by_core(right.T) @ right
@@ -379,7 +391,7 @@ class FactoredMetric:
         total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
-    def _span(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _span(self) -> tuple[_Floats, _Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F, (r, D) = self.factor, self.factor.shape
         if r == 0:
@@ -416,7 +428,7 @@ class FactoredMetric:
         outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
         return float(np.hypot(np.linalg.norm(inside), outside))
 
-    def _spectrum(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _spectrum(self) -> tuple[_Floats, _Floats]:
         """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
 
         Of each row and its negative, the one whose largest entry is positive.
@@ -465,7 +477,7 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-compress).
         """
-        if rank is not None and (not isinstance(rank, numbers.Integral) or rank < 0):
+        if rank is not None and (not _is_whole(rank) or rank < 0):
             raise ValueError(f"rank is {rank!r}: give an integer >= 0, or None to keep all")
         values, rows = self._spectrum()
         order = np.argsort(-np.abs(values), kind="stable")
@@ -473,7 +485,7 @@ class FactoredMetric:
         order = order[np.abs(values[order]) > floor][:rank]
         return FactoredMetric(self.alpha, rows[order], values[order])
 
-    def _psd_spectrum(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _psd_spectrum(self) -> tuple[_Floats, _Floats]:
         """`_spectrum`, refused when M is not symmetric positive semi-definite."""
         values, rows = self._spectrum()
         ends = [self.alpha] * (len(rows) < self.n_features) + list(self.alpha + values)
@@ -503,7 +515,7 @@ class FactoredMetric:
         base = np.sqrt(max(self.alpha, 0.0))
         return FactoredMetric(base, rows, np.sqrt(np.maximum(self.alpha + values, 0.0)) - base)
 
-    def components(self, max_features: int = 4096) -> NDArray[np.float64]:
+    def components(self, max_features: int = 4096) -> _Floats:
         """A map L with L'L = M, for a positive semi-definite metric.
 
         Parameters
@@ -534,7 +546,7 @@ class FactoredMetric:
         keep = values > 1e-15 * values.max(initial=0.0)
         return np.sqrt(values[keep])[:, None] * rows[keep]
 
-    def embed(self, X: _MatrixLike) -> NDArray[np.float64]:
+    def embed(self, X: _MatrixLike) -> _Floats:
         """Rows whose Euclidean inner products and distances are those of the metric.
 
         Parameters
@@ -619,7 +631,7 @@ class _Distance:
         return length**2 if squared else length
 
 
-def _row_basis(L: NDArray[np.float64]) -> NDArray[np.float64]:
+def _row_basis(L: _Floats) -> _Floats:
     """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
     _, values, rows = linalg.svd(L, full_matrices=False)
     return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
@@ -659,7 +671,7 @@ def subspace_residual(metric: FactoredMetric, L: _MatrixLike) -> float:
 
 def pairwise_scores(
     metric: FactoredMetric, X: _MatrixLike, Z: _MatrixLike, metric_type: str
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Scores of all pairs of rows; larger is closer.
 
     Parameters
@@ -730,7 +742,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self, "metric_")
         return self.metric_.psd()
 
-    def transform(self, X: _MatrixLike) -> NDArray[np.float64]:
+    def transform(self, X: _MatrixLike) -> _Floats:
         """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
 
         Parameters
@@ -754,7 +766,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return metric.embed(X)
 
     @property
-    def components_(self) -> NDArray[np.float64]:
+    def components_(self) -> _Floats:
         """The map L of `transform`, (k, n_features): L'L is the PSD read-out of the metric.
 
         It is dense. With an identity part it has n_features rows, and more than 4096 features
@@ -771,7 +783,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         metric = self._read_out()
         return metric.n_features if metric.alpha > 0 else len(metric.components())
 
-    def pair_score(self, pairs: ArrayLike) -> NDArray[np.float64]:
+    def pair_score(self, pairs: ArrayLike) -> _Floats:
         """Scores of pairs of rows under the learnt metric; larger is closer.
 
         Parameters
@@ -796,7 +808,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return -self.metric_.quadratic(left - right)
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
-    def pair_distance(self, pairs: ArrayLike) -> NDArray[np.float64]:
+    def pair_distance(self, pairs: ArrayLike) -> _Floats:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs)
 
@@ -811,7 +823,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         return self._read_out().distance_function()
 
-    def get_mahalanobis_matrix(self) -> NDArray[np.float64]:
+    def get_mahalanobis_matrix(self) -> _Floats:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
 

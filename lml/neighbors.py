@@ -7,7 +7,7 @@ Ties go to the reference that comes first, tied votes to the nearest of the tied
 
 import copy
 from collections.abc import Collection, Hashable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -22,9 +22,12 @@ from lml.metrics import (
     FactoredMetric,
     _check_finite,
     _check_rows,
+    _Floats,
+    _is_whole,
     _learnt_metric,
     _Matrix,
     _MatrixLike,
+    _Places,
     pairwise_scores,
 )
 
@@ -32,7 +35,7 @@ __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
 
 # labels of any hashable type, and weights of rows
 _LabelsLike: TypeAlias = ArrayLike | Sequence[Hashable]
-_WeightsLike: TypeAlias = Sequence[float] | NDArray[np.float64]
+_WeightsLike: TypeAlias = Sequence[float] | _Floats
 
 
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
@@ -46,7 +49,7 @@ def _centred(X: _Matrix, references: _Matrix) -> tuple[_Matrix, _Matrix]:
     return X - mean, references - mean
 
 
-def _norms(X: _Matrix) -> NDArray[np.float64]:
+def _norms(X: _Matrix) -> _Floats:
     """Euclidean norms of the rows."""
     squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
     return np.sqrt(np.asarray(squares).ravel())
@@ -60,9 +63,7 @@ def _error_scale(metric: FactoredMetric) -> float:
     return terms * np.finfo(float).eps * size
 
 
-def _distance_scores(
-    metric: FactoredMetric, X: _Matrix, references: _Matrix, k: int
-) -> NDArray[np.float64]:
+def _distance_scores(metric: FactoredMetric, X: _Matrix, references: _Matrix, k: int) -> _Floats:
     """Minus the squared distances; the k largest of each row are free of cancellation.
 
     Derived in chapter 4 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
@@ -79,7 +80,7 @@ def _distance_scores(
     return scores
 
 
-def _distinct(references: _Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
         references = references.sorted_indices()
@@ -120,7 +121,7 @@ def _prepared(
 
 
 def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
-    whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
+    whole = _is_whole(n_neighbors)
     if not whole or n_neighbors < 1:
         raise ValueError(f"n_neighbors is {n_neighbors!r}: give a whole number of at least 1")
     if n_neighbors > n_references - without_itself:
@@ -134,7 +135,7 @@ def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bo
 
 def _block_scores(
     metric: FactoredMetric, X: _Matrix, distinct: _Matrix, metric_type: str, k: int
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Scores of a block of queries, of which the k largest a row are accurate."""
     if metric_type == "similarity":
         return pairwise_scores(metric, X, distinct, metric_type)
@@ -147,7 +148,7 @@ def k_nearest(
     references: _MatrixLike,
     metric_type: str,
     n_neighbors: int,
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+) -> tuple[_Places, _Floats]:
     """The nearest references of each query, nearest first.
 
     Parameters
@@ -235,9 +236,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
-def _weighted_vote(
-    codes: NDArray[np.intp], weights: NDArray[np.float64], n_votes: int
-) -> NDArray[np.intp]:
+def _weighted_vote(codes: _Places, weights: _Floats, n_votes: int) -> _Places:
     """The class number with most votes; weights (n, m) of neighbours, nearest first.
 
     Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
@@ -267,7 +266,7 @@ def _as_array(labels: list[Any]) -> NDArray[Any]:
     return np.fromiter(labels, dtype=object, count=len(labels))
 
 
-def _class_numbers(y: _LabelsLike) -> tuple[NDArray[np.intp], list[Any]]:
+def _class_numbers(y: _LabelsLike) -> tuple[_Places, list[Any]]:
     """Class of each row, numbered by first appearance, and the labels in that order."""
     labels, codes = _labels(y), []
     seen: dict[Any, int] = {}
@@ -295,7 +294,7 @@ def _check_not_continuous(labels: Collection[Any], n_rows: int) -> None:
         )
 
 
-def _sorted_classes(y: _LabelsLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def _sorted_classes(y: _LabelsLike) -> tuple[NDArray[Any], _Places]:
     """The labels, sorted where they have an order, and the number of each row's label."""
     codes, labels = _class_numbers(y)
     try:
@@ -385,7 +384,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _weigh(self, sample_weight: _WeightsLike | None, n_rows: int) -> slice | NDArray[np.intp]:
+    def _weigh(self, sample_weight: _WeightsLike | None, n_rows: int) -> slice | _Places:
         """Note the weights; the rows of weight above 0."""
         self._weights = None
         if sample_weight is None:
@@ -406,7 +405,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def _fit(
         self, X: _MatrixLike, y: _LabelsLike | None, sample_weight: _WeightsLike | None
     ) -> None:
-        codes: NDArray[np.intp] | None = None  # validate_data says what to do about None
+        codes: _Places | None = None  # validate_data says what to do about None
         if y is not None:
             self.classes_, codes = _sorted_classes(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
@@ -427,7 +426,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     def kneighbors(
         self, X: _MatrixLike | None = None, n_neighbors: int | None = None
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    ) -> tuple[_Places, _Floats]:
         """Nearest references of the rows of X (n, D), nearest first.
 
         With X = None, those of each reference without itself (leave one out). Returns
@@ -492,7 +491,7 @@ def _fitted_metric(
     return metric, kind
 
 
-def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> NDArray[np.float64]:
+def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> _Floats:
     """The weights of the rows, finite, none below 0, some above it."""
     weights = check_array(
         sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
@@ -507,7 +506,7 @@ def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> NDArray[np.float
     return weights
 
 
-def _n_voters(weights: NDArray[np.float64], n_votes: int) -> int:
+def _n_voters(weights: _Floats, n_votes: int) -> int:
     """How many neighbours have n_votes votes together, whoever they are."""
     total = np.cumsum(np.sort(weights))
     if _check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):

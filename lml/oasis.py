@@ -1,27 +1,41 @@
 # Generated from book/oasis.ipynb by tools/tangle.py: edit the chapter.
 """OASIS: an online similarity x'Wz learnt from triplets by passive-aggressive steps.
 
-Two exact forms of one loop: the dense form keeps W, the kernel form keeps the scores of the
-training rows and costs O(n) a step whatever the number of features.
+Three exact forms of one loop. The dense form keeps W and resolves a block of steps at a time
+by matrix products. The other two never touch a feature: where updates are rare the score form
+keeps the scores of the training rows, and a passive step costs O(1); the kernel form costs
+O(n) a step.
 """
 
 import copy
-from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.linalg.blas import dger
+from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.neighbors import _check_size, _class_numbers
-from lml.triplets import sample_triplets
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _Floats,
+    _is_real,
+    _is_whole,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+)
+from lml.neighbors import _check_size, _class_numbers, _LabelsLike
+from lml.triplets import _Seed, sample_triplets
 
 __all__ = ["OASIS", "passive_aggressive_step"]
 
 
-def passive_aggressive_step(W, anchor, positive, negative, aggressiveness):
+def passive_aggressive_step(
+    W: _Floats, anchor: _Floats, positive: _Floats, negative: _Floats, aggressiveness: float
+) -> tuple[_Floats, float]:
     """One OASIS step on a dense matrix: the nearest matrix that pays little hinge.
 
     Parameters
@@ -56,42 +70,110 @@ def passive_aggressive_step(W, anchor, positive, negative, aggressiveness):
     size = (anchor @ anchor) * (q @ q)
     if loss <= 0 or size == 0:
         return W, 0.0
-    step = min(aggressiveness, loss / size)
+    step = min(aggressiveness, float(loss / size))
     return W + step * np.outer(anchor, q), step
 
 
-def _dense_form(X, triplets, aggressiveness, W):
-    """Run the steps on W (D, D) in place; returns W, the hinge of each step, the updates."""
-    norms = np.einsum("ij,ij->i", X, X)
-    losses = np.zeros(len(triplets))
-    updates = 0
-    for t, (i, j, k) in enumerate(triplets):
-        q = X[j] - X[k]
-        losses[t] = loss = max(0.0, 1.0 - X[i] @ W @ q)
-        size = norms[i] * (q @ q)
-        if loss > 0 and size > 0:
-            # W is C-ordered, so its transpose is what Fortran's rank-one update changes
-            dger(min(aggressiveness, loss / size), q, X[i], a=W.T, overwrite_a=1)
-            updates += 1
-    return W, losses, updates
+_BLOCK = 64  # steps that are resolved, or searched, at once
 
 
-def _kernel_form(X, triplets, aggressiveness, start):
-    """The same steps through scores of rows; returns coefficients, hinges, updates."""
-    gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
-    scores, norms = start.bilinear(X, X), gram.diagonal()
-    K, PT = np.zeros_like(gram), np.zeros_like(gram)  # coefficients and (K gram)'
-    losses, updates = np.zeros(len(triplets)), 0
+def _resolve(short: _Floats, H: _Floats, aggressiveness: float) -> tuple[_Floats, _Floats]:
+    """Hinges and multipliers of a block of b steps.
+
+    short (b,) is 1 - margin at the start of the block, H (b, b) is zero above the diagonal.
+    """
+    sizes, H = H.diagonal(), np.tril(H, -1)
+    sizes = np.where(sizes > 0, sizes, np.inf)  # a direction of length zero is skipped
+    steps = np.zeros_like(short)
+    for _ in range(len(short) + 1):
+        losses = np.maximum(short - H @ steps, 0.0)
+        last, steps = steps, np.minimum(aggressiveness, losses / sizes)
+        if np.array_equal(last, steps):
+            break
+    return losses, steps
+
+
+def _lower_gram(A: _Floats) -> _Floats:
+    """A A' for C-ordered rows, with zeros above the diagonal."""
+    return dsyrk(1.0, A.T, trans=1).T
+
+
+def _dense_form(
+    X: _Floats, triplets: _Places, aggressiveness: float, W: _Floats
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Run the steps on W (D, D) in place; returns W, the hinge and the multiplier of each."""
+    X, (losses, steps) = np.ascontiguousarray(X), np.zeros((2, len(triplets)))
+    for first in range(0, len(triplets), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        i, j, k = triplets[block].T
+        A, Q = X[i], X[j] - X[k]
+        H, short = _lower_gram(A) * _lower_gram(Q), 1.0 - np.vecdot(A @ W, Q)
+        losses[block], steps[block] = _resolve(short, H, aggressiveness)
+        used = np.flatnonzero(steps[block])
+        if len(used):
+            A, Q = steps[block][used, None] * A[used], Q[used]
+            # W is C-ordered, so its transpose is what Fortran's product changes
+            dgemm(1.0, Q.T, A.T, 1.0, W.T, trans_b=1, overwrite_c=1)
+    return W, losses, steps
+
+
+def _sizes(gram: _Floats, triplets: _Places) -> _Floats:
+    """Squared length of x_i times that of x_j - x_k, for each triplet."""
+    (i, j, k), norms = triplets.T, gram.diagonal()
+    spread = norms[j] - 2.0 * gram[j, k] + norms[k]
+    return norms[i] * np.where(spread > 1e-13 * (norms[j] + norms[k]), spread, 0.0)
+
+
+def _next_active(scores: _Floats, near: _Places, far: _Places, t: int) -> tuple[int, float]:
+    """The first step from t on whose triplet lacks its margin, and its hinge."""
+    while t < len(near):
+        ahead = slice(t, t + _BLOCK)
+        short = 1.0 - (scores.take(near[ahead]) - scores.take(far[ahead]))
+        found = np.flatnonzero(short > 0)
+        if len(found):
+            return t + int(found[0]), short.item(found[0])
+        t += _BLOCK
+    return len(near), 0.0
+
+
+def _score_form(
+    gram: _Floats, scores: _Floats, triplets: _Places, aggressiveness: float
+) -> tuple[_Floats, _Floats]:
+    """The same steps; the scores of the rows (n, n) are kept up to date in place."""
+    i, j, k = triplets.T
+    near, far, sizes = i * len(gram) + j, i * len(gram) + k, _sizes(gram, triplets)
+    losses, steps = np.zeros((2, len(triplets)))
+    t, loss = _next_active(scores, near, far, 0)
+    while t < len(triplets):
+        losses[t] = loss
+        if sizes[t] > 0:
+            steps[t] = min(aggressiveness, loss / sizes[t])
+            dger(steps[t], gram[j[t]] - gram[k[t]], gram[i[t]], a=scores.T, overwrite_a=1)
+        t, loss = _next_active(scores, near, far, t + 1)
+    return losses, steps
+
+
+def _kernel_form(
+    gram: _Floats, scores: _Floats, triplets: _Places, aggressiveness: float
+) -> tuple[_Floats, _Floats]:
+    """The same steps; of the rows' scores only those of the start are kept, and (K gram)'."""
+    PT, sizes = np.zeros_like(gram), _sizes(gram, triplets)
+    losses, steps = np.zeros((2, len(triplets)))
     for t, (i, j, k) in enumerate(triplets):
         margin = scores[i, j] - scores[i, k] + gram[i] @ (PT[j] - PT[k])
         losses[t] = loss = max(0.0, 1.0 - margin)
-        spread = norms[j] - 2.0 * gram[j, k] + norms[k]
-        if loss > 0 and norms[i] > 0 and spread > 1e-13 * (norms[j] + norms[k]):
-            step = min(aggressiveness, loss / (norms[i] * spread))
-            PT[:, i] += step * (gram[j] - gram[k])
-            K[i, j], K[i, k] = K[i, j] + step, K[i, k] - step
-            updates += 1
-    return K, losses, updates
+        if loss > 0 and sizes[t] > 0:
+            steps[t] = min(aggressiveness, loss / sizes[t])
+            PT[:, i] += steps[t] * (gram[j] - gram[k])
+    return losses, steps
+
+
+def _coefficients(triplets: _Places, steps: _Floats, n_rows: int) -> _Floats:
+    """K (n, n) of all steps."""
+    K, (i, j, k) = np.zeros((n_rows, n_rows)), triplets.T
+    np.add.at(K, (i, j), steps)
+    np.subtract.at(K, (i, k), steps)
+    return K
 
 
 class OASIS(MetricLearnerMixin, BaseEstimator):
@@ -121,9 +203,10 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-coefficients) and (oasis-lazy). Paper:
-    section V-A (stOASIS). Triplets are drawn by `lml.triplets.sample_triplets`. The cap is not free
-    of units: rows multiplied by c need aggressiveness / c**4.
+    Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-block), (oasis-kernel) and
+    (oasis-lazy). Paper: section V-A (stOASIS). Triplets are drawn by
+    `lml.triplets.sample_triplets`. The cap is not free of units: rows multiplied by c need
+    aggressiveness / c**4.
 
     Examples
     --------
@@ -136,13 +219,19 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
     metric_type = "similarity"
 
-    def __init__(self, aggressiveness=0.1, n_steps=20_000, init=None, random_state=None):
+    def __init__(
+        self,
+        aggressiveness: float = 0.1,
+        n_steps: int = 20_000,
+        init: FactoredMetric | ArrayLike | None = None,
+        random_state: _Seed = None,
+    ) -> None:
         self.aggressiveness = aggressiveness
         self.n_steps = n_steps
         self.init = init
         self.random_state = random_state
 
-    def fit(self, X, y):
+    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn the metric.
 
         Parameters
@@ -166,10 +255,10 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         self._check_parameters()
         learnt = copy.copy(self)
         learnt._fit(X, y)
-        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
         X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
@@ -181,14 +270,14 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         C, steps = self.aggressiveness, self.n_steps
-        if not isinstance(C, Real) or not C > 0:
+        if not _is_real(C) or not C > 0:
             raise ValueError(f"aggressiveness is {C!r}: give a number above 0, for example 0.1")
-        if not isinstance(steps, Integral) or steps < 0:
+        if not _is_whole(steps) or steps < 0:
             raise ValueError(f"n_steps is {steps!r}: give a whole number of at least 0")
 
-    def _start(self, n_features):
+    def _start(self, n_features: int) -> FactoredMetric:
         start = self.init
         if start is None:
             return FactoredMetric.identity(n_features)
@@ -200,26 +289,38 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
             )
         return start
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
 
 
-def _run(X, triplets, aggressiveness, start):
+def _updates_are_rare(scores: _Floats, triplets: _Places) -> bool:
+    """Whether so few triplets lack their margin that keeping the scores is cheaper."""
+    i, j, k = triplets.T
+    lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)
+    return bool(lacking * len(scores) <= 25 * len(triplets))
+
+
+def _run(
+    X: _Matrix, triplets: _Places, aggressiveness: float, start: FactoredMetric
+) -> tuple[FactoredMetric, _Floats, int]:
     """Choose the form; returns the metric, the hinge of each step and the update count."""
-    if sparse.issparse(X) or X.shape[1] > X.shape[0]:
-        K, losses, updates = _kernel_form(X, triplets, aggressiveness, start)
-        used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
-        metric = start + FactoredMetric(0.0, X[used], K[np.ix_(used, used)])
-    else:
-        W, losses, updates = _dense_form(X, triplets, aggressiveness, start.to_dense().copy())
-        metric = FactoredMetric.from_dense(W)
-    return metric, losses, updates
+    if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:
+        W = start.to_dense().copy()
+        W, losses, steps = _dense_form(X, triplets, aggressiveness, W)
+        return FactoredMetric.from_dense(W), losses, int(np.count_nonzero(steps))
+    gram, scores = FactoredMetric.identity(X.shape[1]).bilinear(X, X), start.bilinear(X, X)
+    form = _score_form if _updates_are_rare(scores, triplets) else _kernel_form
+    losses, steps = form(gram, np.ascontiguousarray(scores), triplets, aggressiveness)
+    K = _coefficients(triplets, steps, len(gram))
+    used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
+    metric = start + FactoredMetric(0.0, X[used], K[np.ix_(used, used)])
+    return metric, losses, int(np.count_nonzero(steps))
 
 
-def _check_finite(X):
+def _check_finite(X: _Matrix) -> None:
     """Refuse NaN and infinity, and say where the first one is."""
     if np.isfinite(X.data if sparse.issparse(X) else X).all():
         return

@@ -7,16 +7,17 @@ becomes diagonal.
 """
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
+
+from lml.metrics import _Floats, _is_real
 
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
-def _square(W: ArrayLike, name: str = "W") -> NDArray[np.float64]:
+def _square(W: ArrayLike, name: str = "W") -> _Floats:
     if sparse.issparse(W) or np.iscomplexobj(W):
         raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
     W = np.asarray(W, dtype=float)
@@ -25,7 +26,7 @@ def _square(W: ArrayLike, name: str = "W") -> NDArray[np.float64]:
     return W
 
 
-def _with_diagonal(W: NDArray[np.float64], source: NDArray[np.float64]) -> NDArray[np.float64]:
+def _with_diagonal(W: _Floats, source: _Floats) -> _Floats:
     """W (changed in place) with the diagonal of source."""
     np.fill_diagonal(W, source.diagonal())
     return W
@@ -66,7 +67,7 @@ class OffDiagonalL1:
     strength: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strength, Real):
+        if not _is_real(self.strength):
             raise TypeError(f"strength must be a real number, but it is {self.strength!r}")
         if not 0 <= self.strength < np.inf:
             raise ValueError(
@@ -79,7 +80,7 @@ class OffDiagonalL1:
         W = np.abs(_square(W))
         return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
 
-    def prox(self, W: ArrayLike, step: float = 1.0) -> NDArray[np.float64]:
+    def prox(self, W: ArrayLike, step: float = 1.0) -> _Floats:
         """The proximal operator of step * penalty: soft threshold off the diagonal.
 
         Parameters
@@ -100,7 +101,7 @@ class OffDiagonalL1:
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
-        if not isinstance(step, Real) or not 0 <= step < np.inf:
+        if not _is_real(step) or not 0 <= step < np.inf:
             raise ValueError(f"step must be a non-negative finite number, but it is {step!r}")
         threshold = step * self.strength
         return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
@@ -164,20 +165,20 @@ class OffDiagonalL1:
         return float(off.max(initial=0.0))
 
 
-def _scaled(X: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+def _scaled(X: _Floats) -> tuple[_Floats, int]:
     """X divided by the power of two above its entries, and the exponent."""
     largest = np.abs(X).max(initial=0.0)
     power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
     return np.ldexp(X, -power), power
 
 
-def _norm(X: NDArray[np.float64]) -> float:
+def _norm(X: _Floats) -> float:
     """The Frobenius norm; its squares neither overflow nor vanish."""
     X, power = _scaled(X)
     return float(np.ldexp(np.linalg.norm(X), power))
 
 
-def nearest_psd(W: ArrayLike) -> NDArray[np.float64]:
+def nearest_psd(W: ArrayLike) -> _Floats:
     """The positive semi-definite matrix nearest to W in the Frobenius norm.
 
     Parameters

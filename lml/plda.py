@@ -7,10 +7,12 @@ the log-ratio of the two-covariance model. No row is kept.
 """
 
 import copy
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
@@ -20,10 +22,11 @@ from sklearn.utils.extmath import safe_sparse_dot
 from lml.fisher import _class_means, _leading, fisher_directions
 from lml.initialisation import _residual_directions, orthonormal_rows
 from lml.lifelong import _check_choice, _check_classes, _check_number, _check_rows, _lock
-from lml.metrics import FactoredMetric, _as_matrix
-from lml.neighbors import _class_numbers, _labels
+from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _class_numbers, _labels, _LabelsLike
 from lml.penalties import OffDiagonalL1
 from lml.single_task import TaskMetricsMixin
+from lml.triplets import _Seed
 
 __all__ = [
     "LifelongPLDA",
@@ -39,7 +42,7 @@ __all__ = [
 ]
 
 
-def log_ratio_coefficients(between):
+def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]:
     """Coefficients of the log-ratio in coordinates with within-class covariance I.
 
     Parameters
@@ -71,7 +74,7 @@ def log_ratio_coefficients(between):
     return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
 
 
-def _log_ratios(between, Q, R):
+def _log_ratios(between: _Floats, Q: _Floats, R: _Floats) -> _Floats:
     """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
     product, square, constant = log_ratio_coefficients(between)
     own = 0.5 * (Q * Q) @ square
@@ -105,7 +108,7 @@ class LogRatioMetric(FactoredMetric):
     [[0.3938]]
     """
 
-    def __init__(self, mean, rows, between):
+    def __init__(self, mean: _MatrixLike, rows: _MatrixLike, between: _MatrixLike) -> None:
         between = _as_matrix(between, "between")
         if (between < 0).any():
             raise ValueError(f"between holds {between.min()}: variances are at least 0")
@@ -113,33 +116,33 @@ class LogRatioMetric(FactoredMetric):
         self._mean, self._between = _as_matrix(mean, "mean"), between
         self._shift = self.factor @ self._mean
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return (LogRatioMetric, (self._mean, self.factor, self._between))
 
     @property
-    def mean(self):
+    def mean(self) -> _Floats:
         """What is subtracted from all rows, shape (n_features,)."""
         return self._mean
 
     @property
-    def between(self):
+    def between(self) -> _Floats:
         """Between-class variances p of the coordinates, shape (k,)."""
         return self._between
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the rows, the variances and the mean."""
         return super().nbytes + self._between.nbytes + self._mean.nbytes
 
-    def coordinates(self, X):
+    def coordinates(self, X: _MatrixLike) -> _Floats:
         """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
         return self.image(X) - self._shift
 
-    def bilinear(self, X, Z):
+    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
         """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
         return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
 
-    def paired(self, X, Z):
+    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
         """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
         Q, R = self.coordinates(X), self.coordinates(Z)
         if Q.shape != R.shape:
@@ -147,11 +150,11 @@ class LogRatioMetric(FactoredMetric):
         product, square, constant = log_ratio_coefficients(self._between)
         return (Q * R) @ product - 0.5 * (Q * Q + R * R) @ square + constant
 
-    def symmetrized(self):
+    def symmetrized(self) -> "LogRatioMetric":
         """The log-ratio is symmetric already: the metric itself."""
         return self
 
-    def map_rows(self, X, role):
+    def map_rows(self, X: _MatrixLike, role: str) -> _Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
         Derived in chapter 25 (plda), eq. (plda-stretch). Coordinates with p = 0 are left out, shape
@@ -186,32 +189,34 @@ class Moments(NamedTuple):
     Derived in chapter 25 (plda), eqs. (plda-scatters) and (plda-tail).
     """
 
-    labels: tuple
-    counts: np.ndarray
-    means: np.ndarray
-    within: np.ndarray
+    labels: tuple[Any, ...]
+    counts: _Places
+    means: _Floats
+    within: _Floats
     trace: float
     n_features: int
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """What both scatters are divided by."""
         between = float(self.counts @ np.sum(self.means**2, axis=1))
         within = self.trace if self.trace > 1e-12 * between else between
         return (within or 1.0) / self.n_features
 
     @property
-    def scatter(self):
+    def scatter(self) -> _Floats:
         """The scaled within scatter S_t, (k, k)."""
         return self.within / self.scale
 
     @property
-    def spread(self):
+    def spread(self) -> _Floats:
         """Rows (c, k) whose scatter is the scaled between scatter B_t."""
         return np.sqrt(self.counts / self.scale)[:, None] * self.means
 
 
-def _moments(X, codes, labels, basis=None):
+def _moments(
+    X: _Matrix, codes: _Places, labels: Sequence[Any], basis: _Floats | None = None
+) -> tuple[Moments, _Floats]:
     """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
     counts, means = _class_means(X, codes)
     mean = counts @ means / len(codes)
@@ -227,7 +232,7 @@ def _moments(X, codes, labels, basis=None):
     return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
 
 
-def _merged(a, b, shift):
+def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
     """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
     n, m = a.counts.sum(), b.counts.sum()
     labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
@@ -239,12 +244,14 @@ def _merged(a, b, shift):
         sums[places] += part.counts[:, None] * parts[-1][2]
     means = sums / counts[:, None]
     gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
-    gaps = np.concatenate(gaps)
-    within, trace = a.within + b.within + gaps.T @ gaps, a.trace + b.trace + np.sum(gaps**2)
+    gap = np.concatenate(gaps)
+    within, trace = a.within + b.within + gap.T @ gap, a.trace + b.trace + np.sum(gap**2)
     return Moments(labels, counts, means, within, float(trace), a.n_features)
 
 
-def pooled_scatters(moments, shared_labels=False):
+def pooled_scatters(
+    moments: Sequence[Moments], shared_labels: bool = False
+) -> tuple[_Floats, _Floats]:
     """What several tasks say together about within-class and between-class scatter.
 
     Parameters
@@ -275,7 +282,9 @@ def pooled_scatters(moments, shared_labels=False):
     return joined.scatter, joined.spread
 
 
-def _discriminants(omega, spread, complete=False):
+def _discriminants(
+    omega: _Floats, spread: _Floats, complete: bool = False
+) -> tuple[_Floats, _Floats]:
     """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
 
     Without `complete` only as many columns as `spread` has rows, or k.
@@ -290,7 +299,9 @@ def _discriminants(omega, spread, complete=False):
     return V, psi
 
 
-def whitened_rows(within, spread, regularization, n_components):
+def whitened_rows(
+    within: _Floats, spread: _Floats, regularization: float, n_components: int
+) -> _Floats:
     """Rows T of a dictionary: T (S + rho I) T' = I, T B T' diagonal and falling.
 
     Parameters
@@ -361,30 +372,30 @@ class TaskMemory:
     """
 
     number: int
-    classes: tuple
-    counts: np.ndarray
-    mean: np.ndarray
-    code: np.ndarray
-    class_means: np.ndarray
+    classes: tuple[Any, ...]
+    counts: _Places
+    mean: _Floats
+    code: _Floats
+    class_means: _Floats
     trace: float
     scale: float
     family: int
-    losses: np.ndarray
+    losses: _Floats
     n_visits: int
     frozen: LogRatioMetric | None = None
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Rows over all visits that count."""
         return int(self.counts.sum())
 
     @property
-    def unit(self):
+    def unit(self) -> float:
         """Mean within-class variance of a feature; rows are measured in its root."""
         return self.scale / max(self.n_rows - len(self.counts), 1)
 
     @property
-    def spread(self):
+    def spread(self) -> _Floats:
         """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
         return np.sqrt(self.counts)[:, None] * self.class_means
 
@@ -407,14 +418,14 @@ class PLDAState:
         Seed of the folds.
     """
 
-    dictionary: np.ndarray
-    tasks: tuple
-    families: dict
+    dictionary: _Floats
+    tasks: tuple[tuple[Hashable, TaskMemory], ...]
+    families: dict[int, tuple[_Floats, _Floats]]
     regularization: float
     root: int
 
 
-def _extended(Q, rows):
+def _extended(Q: _Floats, rows: _Floats) -> _Floats:
     """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
     rows = rows[np.any(rows, axis=1)]
     for _ in range(2):  # once more for what rounding has left
@@ -424,7 +435,9 @@ def _extended(Q, rows):
     return np.concatenate([Q, orthonormal_rows(rows)])
 
 
-def remembered_moments(memory, dictionary, regularization, basis):
+def remembered_moments(
+    memory: TaskMemory, dictionary: _Floats, regularization: float, basis: _Floats
+) -> Moments:
     """Moments of a task, from its memory, in the coordinates of an orthonormal basis.
 
     Parameters
@@ -458,7 +471,14 @@ def remembered_moments(memory, dictionary, regularization, basis):
     return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
 
 
-def _basis(X, y, L, n_components, regularization, rng):
+def _basis(
+    X: _Matrix,
+    y: _Places,
+    L: _Floats | None,
+    n_components: int,
+    regularization: float,
+    rng: np.random.Generator,
+) -> _Floats:
     """Orthonormal rows that hold the dictionary and the leading directions of new rows."""
     D = X.shape[1]
     if n_components >= D and (L is None or len(L) == D):
@@ -482,7 +502,9 @@ _SHRINKAGES = (
 )
 
 
-def shrunken_variances(psi, scale=1.0, noise=0.0, floor=0.0):
+def shrunken_variances(
+    psi: _Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
+) -> _Floats:
     """Between-class variances p = g psi^2 / (psi + nu) + f of measured ones psi >= 0.
 
     Parameters
@@ -512,7 +534,15 @@ def shrunken_variances(psi, scale=1.0, noise=0.0, floor=0.0):
 _NEAREST = 5
 
 
-def _row_losses(V, psi, shrinkages, Q, R, queries, references):
+def _row_losses(
+    V: _Floats,
+    psi: _Floats,
+    shrinkages: Sequence[Any],
+    Q: _Floats,
+    R: _Floats,
+    queries: _Places,
+    references: _Places,
+) -> _Floats:
     """Loss (n_shrinkages, n) of queries with coordinates Q among references with R."""
     Q, R = Q @ V, R @ V
     stranger, losses = queries[:, None] != references, []
@@ -588,18 +618,18 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components=200,
-        regularization=1.0,
-        own_weight="auto",
-        shrinkage="auto",
+        n_components: int = 200,
+        regularization: float = 1.0,
+        own_weight: Any = "auto",
+        shrinkage: Any = "auto",
         *,
-        code_penalty=0.0,
-        shared_labels=False,
-        revisit="add",
-        freeze=False,
-        n_folds=5,
-        random_state=None,
-    ):
+        code_penalty: float = 0.0,
+        shared_labels: bool = False,
+        revisit: str = "add",
+        freeze: bool = False,
+        n_folds: int = 5,
+        random_state: _Seed = None,
+    ) -> None:
         self.n_components, self.regularization = n_components, regularization
         self.own_weight, self.shrinkage = own_weight, shrinkage
         self.code_penalty = code_penalty
@@ -608,15 +638,15 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     metric_type_ = "similarity"
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "state_")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.target_tags.required = True
         return tags
 
-    def _known(self, task):
+    def _known(self, task: Hashable) -> tuple[PLDAState, TaskMemory]:
         """The state, and the memory of a task that must be known."""
         state = getattr(self, "state_", None)
         if state is None:
@@ -626,7 +656,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             raise ValueError(f"task {task!r} is not known; known tasks: {list(memories)}")
         return state, memories[task]
 
-    def _check_task(self, X, y, task):
+    def _check_task(
+        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
+    ) -> tuple[_Matrix, _Places, list[Any]]:
         """Rows, class numbers and labels of one visit, or an error that says what is wrong."""
         try:
             hash(task)
@@ -641,7 +673,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         _check_classes(codes, task)
         return rows, codes, labels
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -668,18 +700,18 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         return self
 
     @property
-    def tasks_(self):
+    def tasks_(self) -> dict[Hashable, TaskMemory]:
         return dict(self.state_.tasks)
 
     @property
-    def dictionary_(self):
+    def dictionary_(self) -> _Floats:
         return self.state_.dictionary
 
     @property
-    def codes_(self):
+    def codes_(self) -> dict[Hashable, _Floats]:
         return {task: self._code(memory) for task, memory in self.state_.tasks}
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         _check_number("n_components", self.n_components, 1, whole=True)
         _check_number("n_folds", self.n_folds, 2, whole=True)
         _check_number("regularization", self.regularization, 0)
@@ -693,7 +725,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
                 if part > most:
                     raise ValueError(f"{name}={getattr(self, name)!r}: give at most {most}")
 
-    def partial_fit(self, X, y, *, task):
+    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -723,7 +755,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             self.state_ = state
         return self
 
-    def _root(self):
+    def _root(self) -> int:
         """The seed of all visits."""
         if getattr(self, "state_", None) is not None:
             return self.state_.root
@@ -731,7 +763,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             return int(np.random.SeedSequence().generate_state(1)[0])
         return int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
 
-    def _next_state(self, X, codes, labels, task):
+    def _next_state(
+        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable
+    ) -> PLDAState:
         """The state after a visit, a new object."""
         old, root = getattr(self, "state_", None), self._root()
         known = dict(old.tasks) if old else {}
@@ -745,7 +779,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
         return self._assembled(basis, moments, known, task, facts, root)
 
-    def _remembered(self, X, codes, old, rng):
+    def _remembered(
+        self, X: _Matrix, codes: _Places, old: PLDAState | None, rng: np.random.Generator
+    ) -> tuple[_Floats, dict[Hashable, Moments]]:
         """A basis for the rows of a visit and the old tasks, and the moments of these in it."""
         d, rho = self.n_components, self.regularization
         if old is None:
@@ -753,23 +789,30 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         L, basis = old.dictionary, _basis(X, codes, old.dictionary, d, rho, rng)
         return basis, {u: remembered_moments(m, L, old.regularization, basis) for u, m in old.tasks}
 
-    def _assembled(self, basis, moments, known, task, facts, root):
+    def _assembled(
+        self,
+        basis: _Floats,
+        moments: dict[Hashable, Moments],
+        known: Mapping[Hashable, TaskMemory],
+        task: Hashable,
+        facts: Mapping[str, Any],
+        root: int,
+    ) -> PLDAState:
         """The state of tasks with given moments in a basis."""
         rho, blank = self.regularization, {"frozen": None}
         within, spread = pooled_scatters(list(moments.values()), self.shared_labels)
         T = whitened_rows(within, spread, rho, self.n_components)
-        tasks, members = {}, {}
+        tasks: dict[Hashable, TaskMemory] = {}
+        members: dict[int, list[Moments]] = {}
         for u, m in moments.items():
             old = {**blank, **facts} if u == task else vars(known[u])
             tasks[u] = TaskMemory(**{**old, **_written(m, T, rho)})
             members.setdefault(tasks[u].family, []).append(m)
-        families = {}
-        for family, group in members.items():
-            S, F = pooled_scatters(group, self.shared_labels)
-            families[family] = _code(S, T, rho), _short(F @ T.T)
+        pooled = {f: pooled_scatters(group, self.shared_labels) for f, group in members.items()}
+        families = {f: (_code(S, T, rho), _short(F @ T.T)) for f, (S, F) in pooled.items()}
         return self._kept(PLDAState(T @ basis, tuple(tasks.items()), families, rho, root), task)
 
-    def _kept(self, state, task):
+    def _kept(self, state: PLDAState, task: Hashable) -> PLDAState:
         """The state with the task's read-out in it, where answers must not change."""
         if not self.freeze:
             return state
@@ -778,41 +821,61 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         ]
         return replace(state, tasks=tuple(tasks))
 
-    def _candidates(self):
+    def _candidates(self) -> tuple[Any, ...]:
         """Own weights and shrinkages to choose from."""
         names = {"own_weight": _OWN_WEIGHTS, "shrinkage": _SHRINKAGES}
         given = {name: _numbers(name, getattr(self, name)) for name in names}
         return tuple((given[name],) if given[name] else known for name, known in names.items())
 
-    def _validated(self, visit, known, moments, task, rng):
+    def _validated(
+        self,
+        visit: "_Visit",
+        known: Mapping[Hashable, TaskMemory],
+        moments: Mapping[Hashable, Moments],
+        task: Hashable,
+        rng: np.random.Generator,
+    ) -> tuple[int, _Floats]:
         """The family of a visited task, and its losses for each own weight and shrinkage."""
-        (weights, shrinkages), groups = self._candidates(), {}
+        weights, shrinkages = self._candidates()
+        groups: dict[int, list[Moments]] = {}
         for u, m in known.items():
             if u != task:
-                family = m.family if len(weights) > 1 else 0
-                groups.setdefault(family, []).append(moments[u])
+                groups.setdefault(m.family if len(weights) > 1 else 0, []).append(moments[u])
         if len(weights) == len(shrinkages) == 1:
             return 0, np.zeros((1, 1))
         losses = self._fold_losses(visit, groups, weights, shrinkages, rng)
         return _joined(losses, groups, len(weights) > 1)
 
-    def _fold_losses(self, visit, groups, weights, shrinkages, rng):
+    def _fold_losses(
+        self,
+        visit: "_Visit",
+        groups: Mapping[int, list[Moments]],
+        weights: Any,
+        shrinkages: Any,
+        rng: np.random.Generator,
+    ) -> dict[Any, _Floats]:
         """Losses (n_weights, n_shrinkages, n) of all rows, held out in turn, for each family."""
-        folds, found = _folds(visit.codes, self.n_folds, rng), []
+        folds = _folds(visit.codes, self.n_folds, rng)
+        found: list[dict[Any, list[_Floats]]] = []
         images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
         for fold in range(folds.max() + 1):
             rows = folds != fold
             own, mean = visit.moments(rows)
-            centred = images - visit.basis @ mean
-            parts = centred[~rows], centred[rows], visit.codes[~rows], visit.codes[rows]
-            found.append({None: [self._weighed(own, own, (1.0, 1.0), shrinkages, parts)]})
+            centred, codes = images - visit.basis @ mean, visit.codes
+            rest = shrinkages, (centred[~rows], centred[rows], codes[~rows], codes[rows])
+            found.append({None: [self._weighed(own, own, (1.0, 1.0), *rest)]})
             for family, group in groups.items():
-                found[-1][family] = [
-                    self._weighed(own, group, w, shrinkages, parts) for w in weights
-                ]
+                found[-1][family] = [self._weighed(own, group, w, *rest) for w in weights]
         return {f: np.concatenate([part[f] for part in found], axis=2) for f in found[0]}
 
-    def _weighed(self, own, group, weight, shrinkages, parts):
+    def _weighed(
+        self,
+        own: Moments,
+        group: Any,
+        weight: Any,
+        shrinkages: Any,
+        parts: tuple[_Floats, _Floats, _Places, _Places],
+    ) -> _Floats:
         """Losses (n_shrinkages, n) of held-out rows for one pair of own weights."""
         S, F = own.scatter, own.spread
         if group is not own and weight != (1.0, 1.0):
@@ -821,7 +884,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
         return _row_losses(V, psi, shrinkages, *parts)
 
-    def _knobs(self, state, memory):
+    def _knobs(self, state: PLDAState, memory: TaskMemory) -> tuple[Any, Any]:
         """Own weight and shrinkage of a task: those of its family unless its own are clearly better."""
         weights, shrinkages = self._candidates()
         shape = len(weights), len(shrinkages)
@@ -833,11 +896,11 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         i, j = best if own[common] - own[best] > noise else common
         return weights[i], shrinkages[j]
 
-    def _code(self, memory):
+    def _code(self, memory: TaskMemory) -> _Floats:
         """N_t with its threshold."""
         return OffDiagonalL1(self.code_penalty).prox(memory.code)
 
-    def _read(self, state, memory):
+    def _read(self, state: PLDAState, memory: TaskMemory) -> LogRatioMetric:
         """The log-ratio of a task in a state."""
         weight, shrinkage = self._knobs(state, memory)
         own = self._code(memory), memory.spread
@@ -846,14 +909,14 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         p = shrunken_variances(psi, *shrinkage)
         return LogRatioMetric(memory.mean, V.T @ state.dictionary / np.sqrt(memory.unit), p)
 
-    def task_metric(self, task):
+    def task_metric(self, task: Hashable) -> LogRatioMetric:
         """The log-ratio of a task, a `LogRatioMetric` whose matrix is L' W_t L."""
         state, memory = self._known(task)
         if self.freeze and memory.frozen is not None:
             return memory.frozen
         return self._read(state, memory)
 
-    def transform(self, X, *, task, role=None):
+    def transform(self, X: _MatrixLike, *, task: Hashable, role: str | None = None) -> _Floats:
         """Coordinates of rows for one task.
 
         Parameters
@@ -883,7 +946,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         _check_choice("role", role, ("query", "reference"))
         return metric.map_rows(X, role)
 
-    def enrol(self, X, y, *, task, pull=0.5):
+    def enrol(
+        self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable, pull: float = 0.5
+    ) -> _Floats:
         """Reference rows moved towards the mean of their class, for k nearest neighbours.
 
         Parameters
@@ -910,7 +975,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         means = _class_means(X, codes)[1][codes]
         return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * means
 
-    def shared_metric(self, mean=None):
+    def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:
         """The log-ratio of a task that has not been learned, a `LogRatioMetric`.
 
         It has the statistics of the largest family; `mean` (n_features,) is subtracted from
@@ -930,7 +995,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             mean, V.T @ state.dictionary / np.sqrt(unit), shrunken_variances(psi, *shrinkage)
         )
 
-    def forget(self, task):
+    def forget(self, task: Hashable) -> Self:
         """Drop a task's memory; the others share without it."""
         old, _ = self._known(task)
         left = {u: m for u, m in old.tasks if u != task}
@@ -944,7 +1009,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         return self
 
     @property
-    def state_parts_(self):
+    def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, class means, shared statistics, records."""
         state, _ = self._known(next(iter(getattr(self, "tasks_", {})), None))
         memories, families = [m for _, m in state.tasks], state.families.values()
@@ -958,12 +1023,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         }
 
     @property
-    def state_nbytes_(self):
+    def state_nbytes_(self) -> int:
         """Bytes of everything that is kept between two tasks."""
         return sum(self.state_parts_.values())
 
 
-def _numbers(name, value):
+def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     """The numbers of a parameter, none for "auto"; one weight stands for both."""
     if isinstance(value, str):
         _check_choice(name, value, ("auto",))
@@ -979,13 +1044,13 @@ def _numbers(name, value):
 class _Visit(NamedTuple):
     """Rows of one visit, a basis, and the moments and the mean that they are added to."""
 
-    X: object
-    codes: np.ndarray
-    labels: list
-    basis: np.ndarray
-    before: tuple | None
+    X: _Matrix
+    codes: _Places
+    labels: list[Any]
+    basis: _Floats
+    before: tuple[Moments, _Floats] | None
 
-    def moments(self, rows=None):
+    def moments(self, rows: NDArray[np.bool_] | None = None) -> tuple[Moments, _Floats]:
         """Moments with these rows of the visit, and the mean of the task."""
         X, codes = (self.X, self.codes) if rows is None else (self.X[rows], self.codes[rows])
         present, codes = np.unique(codes, return_inverse=True)
@@ -997,30 +1062,30 @@ class _Visit(NamedTuple):
         return _merged(old, now, self.basis @ shift), old_mean + share * shift
 
 
-def _short(spread):
+def _short(spread: _Floats) -> _Floats:
     """At most as many rows as columns with the same scatter."""
     if len(spread) <= spread.shape[1]:
         return spread
     return linalg.qr(spread, mode="economic")[1]
 
 
-def _code(scatter, T, regularization):
+def _code(scatter: _Floats, T: _Floats, regularization: float) -> _Floats:
     """T (S + rho I) T', symmetric."""
     code = T @ scatter @ T.T + regularization * (T @ T.T)
     return (code + code.T) / 2
 
 
-def _generator(*seeds):
+def _generator(*seeds: int) -> np.random.Generator:
     """The generator of one visit."""
     return np.random.default_rng(seeds)
 
 
-def _next_number(known):
+def _next_number(known: Mapping[Hashable, TaskMemory]) -> int:
     """The number of a task that is new."""
     return 1 + max((m.number for m in known.values()), default=-1)
 
 
-def _written(moments, T, regularization):
+def _written(moments: Moments, T: _Floats, regularization: float) -> dict[str, Any]:
     """What a task remembers of its moments in the rows T of a dictionary."""
     return {
         "classes": moments.labels,
@@ -1032,7 +1097,7 @@ def _written(moments, T, regularization):
     }
 
 
-def _folds(codes, n_folds, rng):
+def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
     """Number of the fold of each row; every class is spread over the folds."""
     order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
     first = 0
@@ -1043,7 +1108,9 @@ def _folds(codes, n_folds, rng):
     return np.unique(folds, return_inverse=True)[1]
 
 
-def _joined(losses, groups, may_leave):
+def _joined(
+    losses: Mapping[Any, _Floats], groups: Mapping[int, Any], may_leave: bool
+) -> tuple[int, _Floats]:
     """The family with the smallest loss, or a new one where sharing is worse beyond noise.
 
     Where a task may leave, the last weights are those of being alone.
@@ -1061,31 +1128,33 @@ def _joined(losses, groups, may_leave):
     return best, losses[best].mean(axis=2)
 
 
-def _best(table):
+def _best(table: _Floats) -> tuple[int, int]:
     """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
     j = table.mean(axis=0).argmin()
-    return table[:, j].argmin(), j
+    return int(table[:, j].argmin()), int(j)
 
 
-def _mixed(weights, own, shared):
+def _mixed(
+    weights: tuple[float, float], own: tuple[_Floats, _Floats], shared: tuple[_Floats, _Floats]
+) -> tuple[_Floats, _Floats]:
     """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
     (v, w), (S, F), (T, G) = weights, own, shared
     parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
     return v * S + (1 - v) * T, np.concatenate(parts)
 
 
-def _floors(shrinkages):
+def _floors(shrinkages: Sequence[Any]) -> bool:
     """Whether a shrinkage has a floor, so that all directions count."""
     return any(floor > 0 for _, _, floor in shrinkages)
 
 
-def _table(losses, shape):
+def _table(losses: _Floats, shape: tuple[int, int]) -> _Floats:
     """Losses of all candidates; none where other candidates were tried."""
     fits = all(n in (1, wanted) for n, wanted in zip(losses.shape, shape, strict=True))
     return np.broadcast_to(losses, shape) if fits else np.zeros(shape)
 
 
-def _lifted(omega, least=1e-3):
+def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))

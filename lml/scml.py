@@ -7,27 +7,32 @@ and stays factored: FactoredMetric(0, basis, weights).
 """
 
 import copy
-import numbers
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
 from lml.fisher import local_fisher_basis
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _Matrix, _MatrixLike
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _Floats,
+    _is_real,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+)
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.triplets import _check_rows, _count, _Seed, nearest_triplets
 
 __all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
 
 
-def triplet_differences(
-    projections: NDArray[np.float64], triplets: ArrayLike
-) -> NDArray[np.float64]:
+def triplet_differences(projections: _Floats, triplets: ArrayLike) -> _Floats:
     """Squared differences of projections, positive pair minus negative pair.
 
     Parameters
@@ -58,9 +63,7 @@ def triplet_differences(
     return np.square(anchors - projections[j]) - np.square(anchors - projections[k])
 
 
-def _pair_table(
-    triplets: NDArray[np.intp], n_samples: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+def _pair_table(triplets: _Places, n_samples: int) -> tuple[_Places, _Places, _Places]:
     """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
     i, j, k = triplets.T
     pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
@@ -68,9 +71,7 @@ def _pair_table(
 
 
 def _mean_hinge(
-    weights: NDArray[np.float64],
-    projections: NDArray[np.float64],
-    table: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]],
+    weights: _Floats, projections: _Floats, table: tuple[_Places, _Places, _Places]
 ) -> float:
     """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     a, b, (near, far) = table
@@ -84,7 +85,7 @@ def _mean_hinge(
 
 
 def scml_objective(
-    weights: ArrayLike, projections: NDArray[np.float64], triplets: ArrayLike, beta: float = 0.0
+    weights: ArrayLike, projections: _Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
     """Mean hinge of the weighted distance plus the l1 penalty of the weights.
 
@@ -122,9 +123,7 @@ def scml_objective(
     return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
 
 
-def _scaled_gamma(
-    projections: NDArray[np.float64], triplets: NDArray[np.intp], gamma: float | None
-) -> float:
+def _scaled_gamma(projections: _Floats, triplets: _Places, gamma: float | None) -> float:
     """The given gamma, or one fifth of the mean squared length of the differences."""
     if gamma is not None:
         return gamma
@@ -136,14 +135,14 @@ def _scaled_gamma(
 
 
 def _advance(
-    projections: NDArray[np.float64],
-    triplets: NDArray[np.intp],
-    weights: NDArray[np.float64],
-    total: NDArray[np.float64],
+    projections: _Floats,
+    triplets: _Places,
+    weights: _Floats,
+    total: _Floats,
     first: int,
     beta: float,
     gamma: float,
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Weights after a step on each triplet, numbered from first + 1; total is updated."""
     block = 2**18 // max(len(weights), 1) + 1
     for start in range(0, len(triplets), block):
@@ -156,13 +155,13 @@ def _advance(
 
 
 def dual_averaging(
-    projections: NDArray[np.float64],
-    triplets: NDArray[np.intp],
+    projections: _Floats,
+    triplets: _Places,
     beta: float,
     gamma: float | None = None,
     n_steps: int = 100_000,
     random_state: _Seed = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[_Floats, _Floats]:
     """Weights of the directions by regularised dual averaging, one triplet a step.
 
     Parameters
@@ -336,11 +335,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self._learn(X, basis, triplets, rng)
 
     def _learn(
-        self,
-        X: _Matrix,
-        basis: NDArray[np.float64],
-        triplets: NDArray[np.intp],
-        rng: np.random.RandomState,
+        self, X: _Matrix, basis: _Floats, triplets: _Places, rng: np.random.RandomState
     ) -> None:
         """Project, weigh, store."""
         P = safe_sparse_dot(X, basis.T, dense_output=True)
@@ -360,8 +355,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
 
 def _number(value: Any, name: str, zero: bool) -> float:
     """Return a finite positive number (or zero, if allowed), or say what is wrong with it."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not good or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
+    if not _is_real(value) or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
         bound = "of at least 0" if zero else "above 0"
         raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
     return float(value)

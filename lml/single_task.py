@@ -6,8 +6,11 @@
 """
 
 import copy
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -15,13 +18,23 @@ from sklearn.utils import check_array, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import MetricLearnerMixin, _check_finite, _split_pairs
-from lml.neighbors import _class_numbers, k_nearest
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _check_finite,
+    _Distance,
+    _Floats,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+    _split_pairs,
+)
+from lml.neighbors import _class_numbers, _LabelsLike, _WeightsLike, k_nearest
 
 __all__ = ["TaskMetricsMixin", "TaskTransformer"]
 
 
-def _has_distances(learner):
+def _has_distances(learner: Any) -> bool:
     """Whether `pair_distance` is offered; before a task is learned, it says so itself."""
     return getattr(learner, "metric_type_", "distance") == "distance"
 
@@ -47,11 +60,11 @@ class TaskMetricsMixin:
     [-36.0]
     """
 
-    def _snapshot(self):
+    def _snapshot(self) -> Self:
         """What one answer is read from: the learner, or a copy that no other thread changes."""
         return self
 
-    def pair_score(self, pairs, *, task):
+    def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> _Floats:
         """Scores of pairs of rows under the metric of a task; larger is closer.
 
         Parameters
@@ -79,7 +92,7 @@ class TaskMetricsMixin:
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)
 
-    def transform(self, X, *, task):
+    def transform(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
         """Coordinates of rows in which Euclidean geometry is that of the task's PSD read-out.
 
         Parameters
@@ -104,24 +117,31 @@ class TaskMetricsMixin:
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
         return metric.embed(check_array(X, dtype=np.float64, **kwargs))
 
-    def _check_columns(self, X):
+    def _check_columns(self, X: _MatrixLike) -> None:
         """Refuse a data frame whose columns are not those that were learned."""
         if hasattr(self, "feature_names_in_"):
             validate_data(self, X, skip_check_array=True, reset=False)
 
-    def _note_columns(self, X):
+    def _note_columns(self, X: _MatrixLike) -> None:
         """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``."""
         validate_data(self, X, skip_check_array=True)
 
-    def metric_matrix(self, task):
+    if TYPE_CHECKING:  # what the learner brings
+
+        @property
+        def metric_type_(self) -> str: ...
+
+        def task_metric(self, task: Hashable) -> FactoredMetric: ...
+
+    def metric_matrix(self, task: Hashable) -> _Floats:
         """The metric of a task as a dense array (n_features, n_features), as it was learned."""
         return self.task_metric(task).to_dense()
 
-    def get_mahalanobis_matrix(self, task):
+    def get_mahalanobis_matrix(self, task: Hashable) -> _Floats:
         """The PSD read-out of a task's metric as a dense array (n_features, n_features)."""
         return self.task_metric(task).psd().to_dense()
 
-    def get_metric(self, task):
+    def get_metric(self, task: Hashable) -> _Distance:
         """The distance of two vectors under a task's PSD read-out.
 
         Returns
@@ -132,12 +152,12 @@ class TaskMetricsMixin:
         """
         return self.task_metric(task).psd().distance_function()
 
-    @available_if(_has_distances)
-    def pair_distance(self, pairs, *, task):
+    @available_if(_has_distances)  # type: ignore[untyped-decorator]  # not typed there
+    def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> _Floats:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
 
-    def for_task(self, task):
+    def for_task(self, task: Hashable) -> "TaskTransformer":
         """One task as a fitted scikit-learn transformer, as it is known now.
 
         What is learned later does not change it: ask again. Its `fit` learns the task anew,
@@ -160,13 +180,20 @@ class TaskMetricsMixin:
                 setattr(view, name, getattr(known, name))
         return view
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # of BaseEstimator, next in line
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
 
-    def score(self, X, y, sample_weight=None, *, tasks):
+    def score(
+        self,
+        X: _MatrixLike,
+        y: _LabelsLike,
+        sample_weight: _WeightsLike | None = None,
+        *,
+        tasks: Iterable[Hashable],
+    ) -> float:
         """Share of rows whose nearest other row of their task has their label.
 
         Parameters
@@ -191,23 +218,25 @@ class TaskMetricsMixin:
         """
         now = self._snapshot()
         now._check_columns(X)
-        X, (codes, _) = check_array(X, accept_sparse="csr", dtype=np.float64), _class_numbers(y)
-        places, hits, tasks = {}, np.zeros(len(codes)), list(tasks)
+        X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        _check_finite(X, "X")
+        (codes, _), tasks = _class_numbers(y), list(tasks)
         check_consistent_length(X, codes, tasks, sample_weight)
-        for row, task in enumerate(tasks):
-            places.setdefault(task, []).append(row)
-        for task, own in places.items():
+        hits = np.zeros(len(codes))
+        for task, own in _rows_by_task(tasks).items():
             hits[own] = codes[own] == codes[own][now._nearest(X[own], task)]
         return float(np.average(hits, weights=sample_weight))
 
-    def _nearest(self, X, task):
+    def _nearest(self, X: _Matrix, task: Hashable) -> _Places:
         """The nearest other row of each row."""
         metric, kind = self.task_metric(task), self.metric_type_
+        if X.shape[0] < 2:
+            raise ValueError(f"task {task!r} has one row, which has no other: give at least two")
         metric = metric.psd() if kind == "distance" else metric
         return k_nearest(metric, None, X, kind, 1)[0][:, 0]
 
 
-def _knows(learner, task):
+def _knows(learner: Any, task: Hashable) -> bool:
     """Whether a learner has learned a task."""
     try:
         learner.task_metric(task)
@@ -216,12 +245,12 @@ def _knows(learner, task):
     return True
 
 
-def _learns_on(view):
+def _learns_on(view: Any) -> bool:
     """Whether `partial_fit` is offered: the learner takes one task after another."""
     return hasattr(view.learner, "partial_fit")
 
 
-def _check_learner(learner):
+def _check_learner(learner: Any) -> None:
     """Refuse what is no learner of several tasks."""
     methods = all(hasattr(learner, name) for name in ("fit", "get_params", "task_metric"))
     if isinstance(learner, type) or not methods:
@@ -278,16 +307,16 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     True
     """
 
-    def __init__(self, learner, task="task"):
+    def __init__(self, learner: Any, task: Hashable = "task") -> None:
         self.learner = learner
         self.task = task
 
     @property
-    def metric_type(self):
+    def metric_type(self) -> str:  # type: ignore[override]  # that of the learner
         """What the learner has learned: "similarity" or "distance"."""
         return self.learner_.metric_type_
 
-    def _beginning(self):
+    def _beginning(self) -> Any:
         """What the task is learned on: a clone of the learner, or a copy of a frozen one."""
         _check_learner(self.learner)
         if not isinstance(self.learner, FrozenEstimator):
@@ -301,19 +330,19 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             )
         return copy.copy(self.learner.estimator)
 
-    def _read(self, learner):
+    def _read(self, learner: Any) -> Self:
         """Take over the metric of the task."""
         metric = learner.task_metric(self.task)
         distance = learner.metric_type_ == "distance"
         self.learner_, self.metric_ = learner, metric.psd() if distance else metric
         return self
 
-    def _read_out(self):
+    def _read_out(self) -> FactoredMetric:
         if hasattr(self, "metric_") and self.metric_type == "distance":
             return self.metric_  # a second projection would turn the coordinates
         return super()._read_out()
 
-    def fit(self, X, y):
+    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn the task anew.
 
         Parameters
@@ -334,8 +363,8 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         """
         return self._learn(X, y, self._beginning(), reset=True)
 
-    @available_if(_learns_on)
-    def partial_fit(self, X, y):
+    @available_if(_learns_on)  # type: ignore[untyped-decorator]  # not typed there
+    def partial_fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn more rows of the task, (n_samples, n_features), in the view's own copy.
 
         The learner from which the view was made is not changed, nor are other views.
@@ -344,7 +373,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             return self.fit(X, y)
         return self._learn(X, y, copy.copy(self.learner_), reset=False)
 
-    def _learn(self, X, y, learner, reset):
+    def _learn(self, X: _MatrixLike, y: _LabelsLike, learner: Any, reset: bool) -> Self:
         """Learn rows with a learner that may be changed; take over its metric."""
         learnt = copy.copy(self)
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -356,12 +385,25 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             learner.partial_fit(X, y, task=self.task)
         else:
             learner.fit(X, y, tasks=[self.task] * len(y))
-        self.__dict__ = vars(learnt._read(learner))  # all at once
+        self.__dict__ = learnt._read(learner).__dict__  # all at once
         return self
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         if hasattr(self.learner, "__sklearn_tags__"):
             tags.input_tags.sparse = get_tags(self.learner).input_tags.sparse
         return tags
+
+
+def _rows_by_task(tasks):
+    """Row numbers of each task, by first appearance."""
+    places = {}
+    for row, task in enumerate(tasks):
+        try:
+            places.setdefault(task, []).append(row)
+        except TypeError:
+            raise TypeError(
+                f"tasks[{row}]={task!r} is not hashable: use a string or tuple"
+            ) from None
+    return places

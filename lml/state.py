@@ -15,9 +15,12 @@ import os
 import reprlib
 import secrets
 import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
@@ -36,16 +39,16 @@ __all__ = [
 ]
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """A numpy scalar as the Python one that it equals; everything else as it is."""
-    if not isinstance(value, np.generic):
-        return value
+    if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
+        return value  # without its unit a span of time is another thing
     plain = value.item()
     same = type(plain) in (bool, int, float, str, bytes) and plain == value
     return plain if same and hash(plain) == hash(value) else value
 
 
-def encode(value, arrays=None):
+def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     """JSON form of a name, or of a parameter.
 
     Parameters
@@ -96,7 +99,7 @@ def encode(value, arrays=None):
     )
 
 
-def decode(form, arrays=None):
+def decode(form: Any, arrays: dict[str, NDArray[Any]] | None = None) -> Any:
     """The value whose JSON form `encode` gave.
 
     Parameters
@@ -121,7 +124,7 @@ def decode(form, arrays=None):
         return form
     if type(form) is list:
         return tuple(decode(part, arrays) for part in form)
-    tag, content = next(iter(form.items())) if type(form) is dict and len(form) == 1 else ("", 0)
+    tag, content = next(iter(form.items())) if type(form) is dict and len(form) == 1 else ("", "")
     if tag == "float" and content in ("inf", "-inf"):
         return float(content)
     if tag == "bytes":
@@ -131,7 +134,7 @@ def decode(form, arrays=None):
     raise ValueError(f"{reprlib.repr(form)} stands for no value")
 
 
-def expect(fits, part, value, wanted):
+def expect(fits: bool, part: str, value: Any, wanted: Any) -> None:
     """Refuse a part of a file that does not fit; the error names the part and the value."""
     if not fits:
         raise ValueError(f"{part} is {reprlib.repr(value)}, not {wanted}")
@@ -145,14 +148,16 @@ _LEARNERS = {
 }
 
 
-def _generator_parts(generator):
+def _generator_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
     state = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
         raise TypeError(f"a RandomState of {state['bit_generator']} cannot be stored: use a number")
     return state["state"]["key"], state["state"]["pos"], state["has_gauss"], state["gauss"]
 
 
-def _generator(key, position, has_gauss, gauss):
+def _generator(
+    key: NDArray[Any], position: int, has_gauss: int, gauss: float
+) -> np.random.RandomState:
     expect(key.dtype == np.uint32 and key.shape == (624,), "generator", key.shape, "624 words")
     expect(0 <= position <= 624, "position of the generator", position, "0 to 624")
     made = np.random.RandomState(0)
@@ -160,13 +165,16 @@ def _generator(key, position, has_gauss, gauss):
     return made
 
 
-def _sparse_rows(shape, data, columns, starts):
+def _sparse_rows(
+    shape: tuple[int, int], data: NDArray[Any], columns: NDArray[Any], starts: NDArray[Any]
+) -> sparse.csr_array:
     made = sparse.csr_array((data, columns, starts), shape=shape)
     made.check_format(full_check=True)  # numbers of columns and rows in range
     return made
 
 
-_OBJECTS = {  # tag: class, its parts, the object from the parts
+# tag: class, its parts, the object from the parts
+_OBJECTS: dict[str, tuple[type, Callable[[Any], Any], Callable[..., Any]]] = {
     "list": (list, tuple, lambda *parts: list(parts)),
     "metric": (FactoredMetric, lambda M: (M.alpha, M.factor, M.core), FactoredMetric),
     "sparse": (sparse.csr_array, lambda A: (A.shape, A.data, A.indices, A.indptr), _sparse_rows),
@@ -174,7 +182,7 @@ _OBJECTS = {  # tag: class, its parts, the object from the parts
 }
 
 
-def _encode_object(value, arrays):
+def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """JSON form of a parameter that is more than a name; its arrays go to `arrays`."""
     kind = type(value)
     if kind is np.ndarray:
@@ -192,7 +200,7 @@ def _encode_object(value, arrays):
     )
 
 
-def _decode_object(tag, content, arrays):
+def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     """The parameter of `_encode_object`; its arrays are taken out of `arrays`."""
     if tag == "array":
         expect(content in arrays, "array", content, f"one of {list(arrays)}")
@@ -207,7 +215,7 @@ def _decode_object(tag, content, arrays):
 
 
 @contextlib.contextmanager
-def about(part):
+def about(part: str) -> Iterator[None]:
     """Let a TypeError within the block begin with the part that it is about."""
     try:
         yield
@@ -215,7 +223,7 @@ def about(part):
         raise TypeError(f"{part}: {error}") from None
 
 
-def encode_parameters(estimator, arrays):
+def encode_parameters(estimator: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """JSON form of all parameters of an estimator.
 
     Parameters
@@ -244,14 +252,14 @@ def encode_parameters(estimator, arrays):
     return forms
 
 
-def decode_parameters(forms, arrays):
+def decode_parameters(forms: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """The parameters, a dict, whose JSON form `encode_parameters` gave."""
     expect(type(forms) is dict, "parameters", forms, "an object")
     return {name: decode(form, arrays) for name, form in forms.items()}
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error.
 
     Parameters
@@ -283,7 +291,7 @@ def replacing(path):
         _sync(path.parent)
 
 
-def _sync(folder):
+def _sync(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -297,7 +305,7 @@ _FORMAT = "lml state"
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
 
 
-def _storable(name, array):
+def _storable(name: str, array: Any) -> NDArray[Any]:
     """An array with the bytes in the order of the file; others than finite numbers are refused."""
     array = np.asarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -308,7 +316,9 @@ def _storable(name, array):
     return array
 
 
-def write_state(path, kind, version, meta, arrays):
+def write_state(
+    path: str | os.PathLike[str], kind: str, version: int, meta: Any, arrays: Mapping[str, Any]
+) -> None:
     """Write a state file, all of it or nothing.
 
     Parameters
@@ -342,7 +352,7 @@ def write_state(path, kind, version, meta, arrays):
 
 
 @contextlib.contextmanager
-def reading(path):
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn every error about the contents of a file into a ValueError that names the file."""
     try:
         yield
@@ -351,7 +361,7 @@ def reading(path):
         raise ValueError(f"{os.fspath(path)!r} cannot be used as a state: {said}") from error
 
 
-def _check_sizes(archive, n_bytes):
+def _check_sizes(archive: zipfile.ZipFile, n_bytes: int) -> None:
     """Refuse members that are compressed or overlap: their sizes exceed the file's."""
     members = archive.infolist()
     declared = sum(member.file_size for member in members)
@@ -360,7 +370,7 @@ def _check_sizes(archive, n_bytes):
     expect(not packed, "compressed members", packed, "empty")
 
 
-def _array(archive, name, entry=None):
+def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[Any]:
     """An array of the archive that is as the header's table says; None is for the header."""
     data = archive.read(f"{name}.npy")
     stream = io.BytesIO(data)
@@ -377,7 +387,7 @@ def _array(archive, name, entry=None):
     return array.astype(dtype.newbyteorder("="))  # a copy that owns its numbers
 
 
-def _header(archive, kind, versions):
+def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> dict[str, Any]:
     """The header, of a known format, kind and version, with a table of the other members."""
     text = _array(archive, "header").tobytes().decode("ascii")
     header = json.loads(text)
@@ -399,7 +409,9 @@ def _header(archive, kind, versions):
     return header
 
 
-def read_state(path, kind, versions):
+def read_state(
+    path: str | os.PathLike[str], kind: str, versions: Collection[int]
+) -> tuple[int, Any, dict[str, NDArray[Any]]]:
     """Read a state file; nothing in it is executed.
 
     Parameters

@@ -6,11 +6,9 @@ distance to one target metric plus a constant. The functions give the target, bo
 objectives and the penalties that keep the minimiser where it is.
 """
 
-from numbers import Real
-
 import numpy as np
 
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _is_real
 
 __all__ = [
     "dropped_constant",
@@ -23,7 +21,7 @@ __all__ = [
 
 def _check_rate(learning_rate: float) -> float:
     """The learning rate as a float; it must be positive and finite."""
-    if not (isinstance(learning_rate, Real) and 0 < learning_rate < np.inf):
+    if not (_is_real(learning_rate) and 0 < learning_rate < np.inf):
         raise ValueError(f"learning_rate is {learning_rate!r}: give a finite number above 0")
     return float(learning_rate)
 
@@ -201,6 +199,6 @@ def surrogate_penalty(penalty: float, learning_rate: float) -> float:
     >>> surrogate_penalty(0.5, 0.25)
     0.125
     """
-    if not (isinstance(penalty, Real) and 0 <= penalty < np.inf):
+    if not (_is_real(penalty) and 0 <= penalty < np.inf):
         raise ValueError(f"penalty is {penalty!r}: give a finite number of at least 0")
     return float(penalty) * _check_rate(learning_rate)

@@ -1,12 +1,14 @@
 # Generated from book/systems.ipynb by tools/tangle.py: edit the chapter.
 """Every system of the tables: how it is fitted to tasks, and the settings that are tried."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self, TypeAlias
 
 import joblib
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -18,42 +20,49 @@ from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.baselines.omtrsl import MultiTaskOASIS
 from lml.baselines.pooled import PooledMetricLearner
+from lml.datasets import Task
 from lml.lifelong import LifelongMetricLearner
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _Matrix
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
 
 __all__ = ["N_COMPONENTS", "PAPER_GRID", "SYSTEMS", "Fitted", "System"]
+
+_Stages: TypeAlias = list[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Fitted:
     """What a system has learnt from all tasks."""
 
-    labels: Callable  # (X, task name, k) to labels (n, k), nearest first; (n, 1) of a classifier
+    # (X, task name, k) to labels (n, k), nearest first; (n, 1) of a classifier
+    labels: Callable[[_Matrix, Any, int], NDArray[Any]]
     nbytes: int  # what the learner keeps, training rows excluded
 
 
-def _by_neighbors(tasks, metrics, metric_type, nbytes):
+def _by_neighbors(
+    tasks: Sequence[Task], metrics: Mapping[Any, FactoredMetric], metric_type: str, nbytes: int
+) -> Fitted:
     """A fitted system that ranks each task's training rows by the task's metric."""
     known = {t.name: t for t in tasks}
     if metric_type == "distance":
         metrics = {name: metric.psd() for name, metric in metrics.items()}
 
-    def labels(X, name, k):
+    def labels(X: _Matrix, name: Any, k: int) -> NDArray[Any]:
         nearest, _ = k_nearest(metrics[name], X, known[name].X_train, metric_type, k)
         return known[name].y_train[nearest]
 
     return Fitted(labels, nbytes)
 
 
-def _by_classifiers(predict, nbytes):
+def _by_classifiers(predict: Callable[[_Matrix, Any], NDArray[Any]], nbytes: int) -> Fitted:
     """A fitted system that answers with one label a row; predict takes rows and a name."""
     return Fitted(lambda X, name, k: np.asarray(predict(X, name))[:, None], nbytes)
 
 
-def _distinct_bytes(metrics):
+def _distinct_bytes(metrics: Sequence[FactoredMetric]) -> int:
     """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
     parts = [part for m in metrics for part in (m.factor, m.core)]
     arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
@@ -62,28 +71,28 @@ def _distinct_bytes(metrics):
     return 8 * len(metrics) + min(sum(arrays.values()), squares)
 
 
-def _prepared(prototype, seed, parameters):
+def _prepared(prototype: Any, seed: int, parameters: Mapping[str, Any]) -> Any:
     """A clone of an estimator with parameters and with the seed in every random_state."""
     learner = clone(prototype).set_params(**parameters)
     seeded = [name for name in learner.get_params() if name.endswith("random_state")]
     return learner.set_params(**dict.fromkeys(seeded, seed))
 
 
-class _Fits(dict):
+class _Fits(dict[str, Any]):
     """Fits kept for all clones of a `_Recalled`: copying it gives the same dictionary."""
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Any) -> Self:
         return self
 
 
 class _Recalled(BaseEstimator):
     """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
 
-    def __init__(self, estimator, fits):
+    def __init__(self, estimator: Any, fits: _Fits) -> None:
         self.estimator = estimator
         self.fits = fits
 
-    def fit(self, X, y):
+    def fit(self, X: _Matrix, y: NDArray[Any]) -> Self:
         key = joblib.hash((X, y, type(self.estimator), self.estimator.get_params()))
         if key not in self.fits:
             self.fits[key] = clone(self.estimator).fit(X, y)
@@ -92,13 +101,15 @@ class _Recalled(BaseEstimator):
         return self
 
 
-def _fit_euclidean(tasks, seed, fits):
+def _fit_euclidean(tasks: Sequence[Task], seed: int, fits: _Fits) -> Fitted:
     """No learning: the identity."""
     metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
     return _by_neighbors(tasks, metrics, "distance", 0)
 
 
-def _fit_alone(prototype, tasks, seed, fits, **parameters):
+def _fit_alone(
+    prototype: Any, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
+) -> Fitted:
     """A learner of its own for each task."""
     learner = _Recalled(_prepared(prototype, seed, parameters), fits)
     metrics = {t.name: clone(learner).fit(t.X_train, t.y_train).metric_ for t in tasks}
@@ -106,7 +117,7 @@ def _fit_alone(prototype, tasks, seed, fits, **parameters):
     return _by_neighbors(tasks, metrics, prototype.metric_type, nbytes)
 
 
-def _fit_nca(tasks, seed, fits, *, n_components):
+def _fit_nca(tasks: Sequence[Task], seed: int, fits: _Fits, *, n_components: int) -> Fitted:
     """Neighbourhood components analysis of scikit-learn for each task."""
     metrics = {}
     for t in tasks:
@@ -116,7 +127,7 @@ def _fit_nca(tasks, seed, fits, *, n_components):
     return _by_neighbors(tasks, metrics, "distance", _distinct_bytes(list(metrics.values())))
 
 
-def _fit_logistic(tasks, seed, fits, *, C):
+def _fit_logistic(tasks: Sequence[Task], seed: int, fits: _Fits, *, C: float) -> Fitted:
     """Logistic regression of scikit-learn for each task."""
     model = LogisticRegression(C=C, max_iter=10_000)
     models = {t.name: clone(model).fit(t.X_train, t.y_train) for t in tasks}
@@ -124,7 +135,9 @@ def _fit_logistic(tasks, seed, fits, *, C):
     return _by_classifiers(lambda X, name: models[name].predict(X), nbytes)
 
 
-def _fit_together(prototype, tasks, seed, fits, **parameters):
+def _fit_together(
+    prototype: Any, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
+) -> Fitted:
     """A joint learner of the rows of all tasks."""
     X, y = (np.concatenate([getattr(t, part) for t in tasks]) for part in ("X_train", "y_train"))
     names = [t.name for t in tasks for _ in t.y_train]
@@ -134,10 +147,19 @@ def _fit_together(prototype, tasks, seed, fits, **parameters):
     return _by_neighbors(tasks, metrics, learner.metric_type_, nbytes)
 
 
-def _fit_lifelong(prototype, tasks, seed, fits, *, n_components, code_penalty, **parameters):
+def _fit_lifelong(
+    prototype: Any,
+    tasks: Sequence[Task],
+    seed: int,
+    fits: _Fits,
+    *,
+    n_components: int,
+    code_penalty: float,
+    **parameters: Any,
+) -> Fitted:
     """The tasks one after another by one lifelong learner; asked after the last of them."""
     base = _Recalled(_prepared(prototype, seed, parameters), fits)
-    sizes = {"n_components": n_components, "code_penalty": code_penalty}
+    sizes: dict[str, Any] = {"n_components": n_components, "code_penalty": code_penalty}
     learner = LifelongMetricLearner(base, random_state=seed, **sizes)
     for t in tasks:
         learner.partial_fit(t.X_train, t.y_train, task=t.name)
@@ -145,7 +167,9 @@ def _fit_lifelong(prototype, tasks, seed, fits, *, n_components, code_penalty, *
     return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
-def _fit_ella(multi_class, tasks, seed, fits, **parameters):
+def _fit_ella(
+    multi_class: str, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
+) -> Fitted:
     """The tasks one after another by ELLA; asked after the last of them."""
     learner = ELLA(multi_class=multi_class, random_state=seed, **parameters)
     for t in tasks:
@@ -155,18 +179,30 @@ def _fit_ella(multi_class, tasks, seed, fits, **parameters):
     return _by_classifiers(lambda X, name: learner.predict(X, task=name), nbytes)
 
 
+def _fit_plda(
+    fixed: Mapping[str, Any], tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
+) -> Fitted:
+    """The tasks one after another by lifelong PLDA; asked after the last of them."""
+    D = tasks[0].X_train.shape[1]
+    learner = LifelongPLDA(n_components=D, random_state=seed, **{**fixed, **parameters})
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
+    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
+
+
 #: The values that the paper tunes every hyperparameter over.
 PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Sizes of the dictionary that are tried.
 N_COMPONENTS = (40, 80, 120, 160, 200, 256)
 
 
-def _each(name, values):
+def _each(name: str, values: Iterable[Any]) -> list[dict[str, Any]]:
     """A stage: the values of one parameter, the one that later stages start from first."""
     return [{name: value} for value in values]
 
 
-def _dictionary(n_features):
+def _dictionary(n_features: int) -> _Stages:
     """The size without penalty, the code penalty, and the size again at that penalty."""
     largest_first = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
     sizes = _each("n_components", largest_first)
@@ -177,14 +213,16 @@ def _dictionary(n_features):
 class System:
     """A row of the tables: how it is fitted, the settings that are tried, where it applies."""
 
-    fit: Callable  # (tasks, seed, fits, **parameters) to Fitted
-    stages: Callable = lambda n_features: []  # lists of settings, searched one after another
+    fit: Callable[..., Fitted]  # (tasks, seed, fits, **parameters) to Fitted
+    stages: Callable[[int], _Stages] = (
+        lambda n_features: []
+    )  # lists of settings, searched one after another
     base: str | None = None  # the system whose chosen parameters are taken over
     votes: bool = True  # answers with neighbours, which vote
     shared_labels: bool = False  # needs labels that mean the same in every task
     n_classes: str = "any"  # "two", "more" or "any": the tasks it is a row for
 
-    def applies(self, shared_labels, binary):
+    def applies(self, shared_labels: bool, binary: bool) -> bool:
         """Whether it has a row for tasks of this kind."""
         classes = {"any": True, "two": binary, "more": not binary}[self.n_classes]
         return classes and (shared_labels or not self.shared_labels)
@@ -197,30 +235,30 @@ _STARTS = ("random", "tasks")
 _JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)
 
 
-def _mtlmnn(n_features):
+def _mtlmnn(n_features: int) -> _Stages:
     """Both penalties together, then the tasks' own ones alone."""
     equal = [{"shared_penalty": p, "task_penalty": p} for p in _JOINT_PENALTIES]
     return [equal, _each("task_penalty", _JOINT_PENALTIES)]
 
 
-def _ella(n_features):
+def _ella(n_features: int) -> _Stages:
     """The number of columns and how they begin, then the two penalties."""
     sizes = [{"n_components": k, "init": init} for k in (4, 2, 8, 16, 32) for init in _STARTS]
     codes = _each("code_penalty", (1e-3, 1e-2, 0.1, 1e-4, 1e-5))
     return [sizes, codes, _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7))]
 
 
-def _off_diagonal(n_features):
+def _off_diagonal(n_features: int) -> _Stages:
     """The penalty, then the size of the dictionary."""
     return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100))]
 
 
-def _alone(prototype, name, values):
+def _alone(prototype: Any, name: str, values: Iterable[Any]) -> System:
     """A system that learns each task alone and tunes one parameter."""
     return System(partial(_fit_alone, prototype), lambda n_features: [_each(name, values)])
 
 
-def _together(prototype, name, values, **flags):
+def _together(prototype: Any, name: str, values: Iterable[Any], **flags: Any) -> System:
     """A system that learns all tasks at once and tunes one parameter."""
     fit = partial(_fit_together, prototype)
     return System(fit, lambda n_features: [_each(name, values)], **flags)
@@ -241,7 +279,7 @@ _SINGLE = {
 }
 
 
-def _omtrsl(n_features):
+def _omtrsl(n_features: int) -> _Stages:
     """OASIS's cap, then how strongly the tasks are coupled."""
     caps = (0.1, 10.0, 1.0, 0.01, 0.001)
     return [_each("aggressiveness", caps), _each("coupling", (1.0, 10.0, 0.1, 0.01, 0.001))]
@@ -260,12 +298,25 @@ _JOINT = {
 }
 
 
+def _plda(n_features: int, own: bool = True) -> _Stages:
+    """The shrinkage of the between-class variances, the ridge, and the weights of a task."""
+    shrinkages = [[0.3, 0, 0], [1, 1, 0], [1, 0, 0], [3, 0.3, 0], [0.3, 0, 0.1], [0.3, 0, 0.3]]
+    weights = [[0.25, 0], [0.25, 0.25], [0, 0], [0.5, 0], [1, 0.25], [1, 1]]
+    stages = [_each("shrinkage", shrinkages), _each("regularization", (1.0, 0.5, 2.0))]
+    return [*stages, _each("own_weight", weights)] if own else stages
+
+
 #: Systems that learn one task after another.
 _SEQUENTIAL = {
     "ella": System(partial(_fit_ella, "binary"), _ella, votes=False, n_classes="two"),
     "ella-ovr": System(partial(_fit_ella, "ovr"), _ella, votes=False, n_classes="more"),
     "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, "oasis"),
     "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, "scml"),
+    "plda-alone": System(partial(_fit_plda, {"own_weight": 1.0}), partial(_plda, own=False)),
+    "lifelong-plda": System(partial(_fit_plda, {}), _plda),
+    "lifelong-plda-keyed": System(
+        partial(_fit_plda, {"shared_labels": True}), _plda, shared_labels=True
+    ),
 }
 #: System name to what it is.
 SYSTEMS = {**_SINGLE, **_JOINT, **_SEQUENTIAL}

@@ -7,16 +7,24 @@ another class. The functions take rows X, dense or CSR, and an integer array of 
 Nothing here loops over triplets or forms a D x D matrix.
 """
 
-import numbers
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import FactoredMetric, _check_finite, _Matrix, _MatrixLike
+from lml.metrics import (
+    FactoredMetric,
+    _check_finite,
+    _Floats,
+    _is_real,
+    _is_whole,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+)
 from lml.neighbors import _check_size, _class_numbers, _LabelsLike
 
 __all__ = [
@@ -35,7 +43,7 @@ __all__ = [
 _Seed: TypeAlias = int | np.random.RandomState | None
 
 
-def _classes_with_triplets(y: _LabelsLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _classes_with_triplets(y: _LabelsLike) -> tuple[_Places, _Places]:
     """Class numbers and class sizes; an error where the labels allow no triplet at all."""
     codes, labels = _class_numbers(y)
     sizes = np.bincount(codes, minlength=1)
@@ -53,7 +61,7 @@ def _classes_with_triplets(y: _LabelsLike) -> tuple[NDArray[np.intp], NDArray[np
     raise ValueError(f"{fault}: {remedy}")
 
 
-def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
+def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> _Places:
     """All ordered pairs of rows of one class.
 
     Parameters
@@ -85,7 +93,7 @@ def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
     return np.argwhere(same)
 
 
-def dissimilar_pairs(y: _LabelsLike) -> NDArray[np.intp]:
+def dissimilar_pairs(y: _LabelsLike) -> _Places:
     """All ordered pairs of rows of different classes.
 
     Parameters
@@ -112,9 +120,7 @@ def dissimilar_pairs(y: _LabelsLike) -> NDArray[np.intp]:
     return np.argwhere(codes[:, None] != codes)
 
 
-def _block_of(
-    anchors: NDArray[np.intp], positives: NDArray[np.intp], negatives: NDArray[np.intp]
-) -> NDArray[np.intp]:
+def _block_of(anchors: _Places, positives: _Places, negatives: _Places) -> _Places:
     """Triplets of each anchor with every pair of its own positives and negatives."""
     block = np.empty((len(anchors), positives.shape[1], negatives.shape[1], 3), dtype=np.intp)
     block[..., 0] = anchors[:, None, None]
@@ -122,7 +128,7 @@ def _block_of(
     return block.reshape(-1, 3)
 
 
-def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
+def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> _Places:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
     Parameters
@@ -163,14 +169,14 @@ def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> NDArray[np.intp]:
 
 def _count(value: Any, name: str, least: int = 1) -> int:
     """Return an integer of at least `least`, or say what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+    if not _is_whole(value) or value < least:
         raise ValueError(f"{name} is {value!r}: give an integer of at least {least}")
     return int(value)
 
 
 def sample_triplets(
     y: _LabelsLike, n_triplets: int, random_state: _Seed = None, self_pairs: bool = True
-) -> NDArray[np.intp]:
+) -> _Places:
     """Random triplets: anchor uniform over rows, positive and negative uniform given it.
 
     Parameters
@@ -234,15 +240,13 @@ def _check_rows(X: _MatrixLike, name: str = "X") -> _Matrix:
     return X
 
 
-def _squared_norms(X: _Matrix) -> NDArray[np.float64]:
+def _squared_norms(X: _Matrix) -> _Floats:
     """Squared length of each row."""
     square = X.multiply(X) if sparse.issparse(X) else np.square(X)
     return np.asarray(square.sum(axis=1)).ravel()
 
 
-def _exact_distances(
-    X: _Matrix, rows: NDArray[np.intp], others: NDArray[np.intp]
-) -> NDArray[np.float64]:
+def _exact_distances(X: _Matrix, rows: _Places, others: _Places) -> _Floats:
     """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
     out, step = np.empty(len(rows)), max(1, _BLOCK // X.shape[1])
     for start in range(0, len(rows), step):
@@ -252,8 +256,8 @@ def _exact_distances(
 
 
 def _candidates(
-    X: _Matrix, queries: NDArray[np.intp], pool: NDArray[np.intp], n_nearest: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    X: _Matrix, queries: _Places, pool: _Places, n_nearest: int
+) -> tuple[_Places, _Places]:
     """Places (in queries, in pool) that hold the n_nearest rows of each query, and a few more."""
     A, B = X[queries], X[pool]
     total = _squared_norms(A)[:, None] + _squared_norms(B)
@@ -265,9 +269,7 @@ def _candidates(
     return row, column
 
 
-def _nearest_rows(
-    X: _Matrix, queries: NDArray[np.intp], pool: NDArray[np.intp], n_nearest: int
-) -> NDArray[np.intp]:
+def _nearest_rows(X: _Matrix, queries: _Places, pool: _Places, n_nearest: int) -> _Places:
     """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
     out, step = [], max(1, _BLOCK // len(pool))
     for start in range(0, len(queries), step):
@@ -281,7 +283,7 @@ def _nearest_rows(
 
 def nearest_triplets(
     X: _MatrixLike, y: _LabelsLike, n_targets: int = 3, n_impostors: int = 10
-) -> NDArray[np.intp]:
+) -> _Places:
     """Each row with its nearest rows of the same class times its nearest rows of the others.
 
     Parameters
@@ -331,7 +333,7 @@ def nearest_triplets(
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
-def _check_triplets(triplets: ArrayLike, n_samples: int) -> NDArray[np.intp]:
+def _check_triplets(triplets: ArrayLike, n_samples: int) -> _Places:
     """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
     triplets = np.asarray(triplets)
     if triplets.size == 0:
@@ -356,8 +358,8 @@ def _is_distance(metric_type: str) -> bool:
 
 
 def _paired_margins(
-    metric: FactoredMetric, X: _Matrix, triplets: NDArray[np.intp], distance: bool
-) -> NDArray[np.float64]:
+    metric: FactoredMetric, X: _Matrix, triplets: _Places, distance: bool
+) -> _Floats:
     """Margins from gathered rows, a block of triplets at a time."""
     out, step = np.empty(len(triplets)), max(1, _BLOCK // X.shape[1])
     for start in range(0, len(triplets), step):
@@ -370,9 +372,7 @@ def _paired_margins(
     return out
 
 
-def _gram_margins(
-    metric: FactoredMetric, X: _Matrix, triplets: NDArray[np.intp], distance: bool
-) -> NDArray[np.float64]:
+def _gram_margins(metric: FactoredMetric, X: _Matrix, triplets: _Places, distance: bool) -> _Floats:
     """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
     out, step = np.empty(len(triplets)), max(1, 4 * _BLOCK // X.shape[0])
     if distance:
@@ -391,7 +391,7 @@ def _gram_margins(
 
 def triplet_margins(
     metric: FactoredMetric, X: _MatrixLike, triplets: ArrayLike, metric_type: str
-) -> NDArray[np.float64]:
+) -> _Floats:
     """By how much each triplet holds: s(i, j) - s(i, k), or d(i, k) - d(i, j).
 
     Parameters
@@ -442,7 +442,7 @@ def triplet_hinge(
     triplets: ArrayLike,
     metric_type: str,
     margin: float = 1.0,
-) -> NDArray[np.float64]:
+) -> _Floats:
     """Hinge loss of each triplet, max(0, margin - triplet margin).
 
     Parameters
@@ -468,7 +468,7 @@ def triplet_hinge(
     >>> triplet_hinge(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [0.4375]
     """
-    if not (isinstance(margin, numbers.Real) and 0 <= margin < np.inf):
+    if not (_is_real(margin) and 0 <= margin < np.inf):
         raise ValueError(f"margin is {margin!r}: give a finite number of at least 0")
     return np.maximum(margin - triplet_margins(metric, X, triplets, metric_type), 0.0)
 

@@ -9,6 +9,7 @@ what learns, with small settings; each test takes the entries that the kind can 
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import pickle
 import re
@@ -113,21 +114,16 @@ class Entry:
         """The keyword that readings take."""
         return {} if self.kind == "single" else {"task": "t"}
 
-    @property
-    def asks(self):
-        """Whether `score` takes rows of one task, not a table of several."""
-        return self.kind in ("single", "references") or self.name.startswith("ELLA")
-
     def readings(self, model, X, y=None):
         """Every public method that reads a learnt model, as calls without arguments."""
-        pairs, given = np.stack([X[:3], X[3:6]], axis=1), self.where
+        pairs, labels = np.stack([X[:3], X[3:6]], axis=1), np.arange(len(X)) % 2 if y is None else y
         arguments = {
             "transform": (X,),
             "predict": (X,),
             "kneighbors": (X,),
             "decision_function": (X,),
             "predict_proba": (X,),
-            **({"score": (X, np.arange(len(X)) % 2 if y is None else y)} if self.asks else {}),
+            "score": (X, labels),
             "pair_score": (pairs,),
             "pair_distance": (pairs,),
             "task_metric": (),
@@ -136,10 +132,18 @@ class Entry:
             "get_mahalanobis_matrix": (),
         }
         return {
-            name: lambda name=name, args=args: getattr(model, name)(*args, **given)
+            name: lambda name=name, args=args: self.read(model, name, args)
             for name, args in arguments.items()
             if hasattr(type(model), name) and hasattr(model, name)
         }
+
+    def read(self, model, name, arguments, task="t"):
+        """Call a reading method, with the names of tasks in the form that it takes."""
+        if self.kind == "single":
+            return getattr(model, name)(*arguments)
+        if name == "score" and "tasks" in inspect.signature(model.score).parameters:
+            return model.score(*arguments, tasks=[task] * len(arguments[0]))
+        return getattr(model, name)(*arguments, task=task)
 
     def answers(self, model, X):
         """Arrays that say what was learnt, free of the choice of coordinates."""
@@ -663,16 +667,24 @@ LABELS = {
 }
 
 
+# numpy has no array of several types, nor of tuples: those come as lists and as objects
+ARRAYS = [
+    kind for kind in LABELS if kind not in ("a number and its name", "tuples", "large numbers")
+]
+KINDS_OF_LABELS = [
+    *itertools.product(LABELS, ["list", "object"]),
+    *itertools.product(ARRAYS, ["array"]),
+]
+
+
 @every
-@pytest.mark.parametrize("names", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("form", ["list", "object", "array"])
-def test_case_10_labels_are_names(entry, names, form):
+@pytest.mark.parametrize(("kind", "form"), KINDS_OF_LABELS)
+def test_case_10_labels_are_names(entry, kind, form):
+    names = LABELS[kind]
     labels = [names[c] for c in Y0]
     if form == "object":
         labels = np.fromiter(labels, dtype=object, count=len(labels))
     elif form == "array":
-        if len({type(name) for name in names}) > 1 or isinstance(names[0], tuple):
-            pytest.skip("numpy has no such array")
         labels = np.array(labels)
     model, numbered = learnt(entry, X0, labels), learnt(entry)
     expected = entry.answers(numbered, FRESH)
@@ -687,7 +699,7 @@ def test_case_10_labels_are_names(entry, names, form):
     if hasattr(model, "predict"):
         given = [names[c] for c in numbered.predict(FRESH, **entry.where)]
         assert model.predict(FRESH, **entry.where).tolist() == given
-        assert model.score(FRESH, given, **entry.where) == 1.0
+        assert entry.read(model, "score", (FRESH, given)) == 1.0
 
 
 # ---------------------------------------------------------------- 11: shape of y
@@ -711,9 +723,9 @@ def test_case_11_a_wrong_number_of_labels_is_refused_with_both_numbers(entry):
 @every
 def test_case_11_a_wrong_number_of_labels_to_score(entry):
     model = learnt(entry)
-    if hasattr(model, "score") and hasattr(model, "predict"):
+    if hasattr(model, "score"):
         with pytest.raises(ValueError, match=r"(?s)8.*7"):
-            model.score(FRESH, Y0[:7], **entry.where)
+            entry.read(model, "score", (FRESH, Y0[:7]))
 
 
 # ---------------------------------------------------------------- 12: rows of very different size
@@ -961,8 +973,6 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_case_16_counts_out_of_range_are_named(name, value):
     parameter = name.split()[1]
-    if value is None and name.startswith("initial_dictionary"):
-        pytest.skip("n_basis=None has a meaning; n_components=None is tried elsewhere")
     with pytest.raises(
         (ValueError, TypeError), match=rf"{parameter}( is |=){re.escape(repr(value))}"
     ):
@@ -1036,9 +1046,13 @@ def test_case_18_an_unknown_task_is_answered_with_the_known_ones(entry):
     for name, task in itertools.product(entry.readings(model, FRESH), names):
         arguments = reading_arguments(name)
         hashable = isinstance(task, (str, int, float)) or task is None
-        said = r"known tasks: \['t'\]|use a name that equals itself" if hashable else "task( is |=)"
+        said = (
+            r"known tasks: \['t'\]|use a name that equals itself"
+            if hashable
+            else r"tasks?(\[0\])?( is |=)"
+        )
         with pytest.raises((ValueError, TypeError), match=said):
-            getattr(model, name)(*arguments, task=task)
+            entry.read(model, name, arguments, task)
     assert pickle.dumps(model) == before
 
 
@@ -1117,7 +1131,6 @@ def test_case_20_a_clone_begins_anew(name):
     assert_same(learned_numbers(fresh), learned_numbers(model))
 
 
-@pytest.mark.skipif(not hasattr(LifelongMetricLearner, "save"), reason="no save")
 @pytest.mark.parametrize("name", [name for name in STREAMS if "ELLA" not in name])
 def test_case_20_a_saved_learner_goes_on_as_the_original(name, tmp_path):
     parts, whole = [rows(20, seed=k) for k in range(3)], STREAMS[name]()

@@ -80,10 +80,14 @@ def faults(notebook: nbformat.NotebookNode, name: str, cited: set[str]) -> list[
 
 
 def has_more_than_imports(source: str) -> bool:
-    """Whether a cell does more than import modules and state a docstring."""
-    return any(
-        not isinstance(n, (ast.Import, ast.ImportFrom, ast.Expr)) for n in ast.parse(source).body
-    )
+    """Whether a cell does more than import modules, name types and state a docstring."""
+    kept = [n for n in ast.parse(source).body if not names_type(n)]
+    return any(not isinstance(n, (ast.Import, ast.ImportFrom, ast.Expr)) for n in kept)
+
+
+def names_type(node: ast.stmt) -> bool:
+    """Whether a statement gives a type a name, for annotations."""
+    return isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
 
 
 def code_lines(source: str) -> int:

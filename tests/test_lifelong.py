@@ -1168,6 +1168,13 @@ def test_nothing_grows_with_the_rows_or_the_visits(rows, base, tmp_path):
     assert len({size[1:] for size in sizes}) == 1
 
 
+def test_a_loaded_learner_lets_go_of_what_it_forgets(tmp_path):
+    twin = save_and_load(learn(make_learner(gradient_memory=2)), tmp_path / "s")
+    for task in NAMES[:2]:
+        twin.forget(task)
+        assert sum(array.nbytes for array in arrays_of(vars(twin))) <= twin.state_nbytes_
+
+
 def test_each_task_adds_its_code_its_gradient_and_a_record():
     learner, parts = make_learner(gradient_memory=2), []
     for number in range(5):

@@ -6,6 +6,7 @@ from scipy import sparse
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from lml import oasis
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.triplets import sample_triplets
@@ -294,3 +295,45 @@ def test_labels_in_a_list_may_be_tuples():
     found = OASIS(n_steps=60, random_state=0).fit(X, [[("a",), ("b", 2)][code] for code in y])
     oracle = OASIS(n_steps=60, random_state=0).fit(X, y)
     np.testing.assert_array_equal(found.metric_.to_dense(), oracle.metric_.to_dense())
+
+
+def busy(n, D, seed=0):
+    """Rows so short that nearly every triplet lacks its margin."""
+    X, y = blobs(n, D, seed=seed)
+    return 0.05 * X, y
+
+
+@pytest.mark.parametrize(("n", "D", "rows"), [(90, 30, busy), (40, 90, busy), (40, 90, blobs)])
+@pytest.mark.parametrize("C", [0.01, 10.0, np.inf])
+def test_long_streams_give_the_naive_iterates_whether_updates_are_rare_or_not(n, D, rows, C):
+    X, y = rows(n, D)
+    model = OASIS(C, n_steps=1500, random_state=1).fit(X, y)
+    assert (model.n_updates_ > 700) == (rows is busy and C < 1)
+    W = naive(X, y, 1500, C, 1, np.eye(D))
+    np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-10 * abs(W).max())
+
+
+def test_the_score_form_is_taken_where_the_start_violates_few_triplets(monkeypatch):
+    taken = []
+    for name in ("_score_form", "_kernel_form"):
+        form = getattr(oasis, name)
+        spy = lambda *args, form=form, name=name: taken.append(name) or form(*args)  # noqa: E731
+        monkeypatch.setattr(oasis, name, spy)
+    OASIS(n_steps=300, random_state=0).fit(*blobs(40, 600))
+    X, y = busy(90, 600)
+    OASIS(n_steps=300, random_state=0).fit(0.1 * X, y)
+    assert taken == ["_score_form", "_kernel_form"]
+
+
+@pytest.mark.parametrize("D", [5, 80])
+def test_a_stream_that_repeats_one_triplet_updates_until_it_is_cured(D):
+    rng = np.random.default_rng(0)
+    X = 0.1 * rng.normal(size=(60, D))
+    triplets = np.tile([[0, 1, 2]], (200, 1))
+    metric, losses, _ = oasis._run(X, triplets, 0.5, FactoredMetric.identity(D))
+    size = X[0] @ X[0] * ((X[1] - X[2]) @ (X[1] - X[2]))
+    left = 1 - X[0] @ (X[1] - X[2])
+    oracle = [max(left - 0.5 * size * t, 0.0) for t in range(200)]  # the cap binds, then none
+    np.testing.assert_allclose(losses, oracle, atol=1e-12)
+    change = metric.to_dense() - np.eye(D)
+    assert np.linalg.matrix_rank(change, tol=1e-9) == 1

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -462,6 +464,58 @@ def test_moves_of_a_dictionary_are_what_they_say(seed, d, extra):
     np.testing.assert_allclose(Q @ Q.T, np.eye(d), atol=1e-9)
     code = keep_metrics(W, rows, Q)  # equal row spaces: the metric stays
     np.testing.assert_allclose(Q.T @ code @ Q, rows.T @ W @ rows, atol=1e-9)
+
+
+# ---------------------------------------------------------------- a learner in a file
+
+plain = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.text(max_size=6), st.floats(-9, 9)
+)
+names = st.one_of(plain, st.tuples(plain, plain), st.tuples(plain, st.tuples(plain)))
+
+
+@few
+@given(
+    st.lists(names, min_size=3, max_size=3, unique=True),
+    st.lists(names.filter(lambda name: name is not None), min_size=2, max_size=2, unique=True),
+    seeds,
+    st.sampled_from(["oasis", "scml"]),
+    st.integers(0, 2),
+    st.sampled_from(["metrics", "codes"]),
+)
+def test_a_learner_that_was_saved_and_loaded_is_the_same_and_goes_on_alike(
+    tasks, classes, seed, base, memory, old_tasks
+):
+    """Names of tasks and labels of any plain type, also within tuples, keep type and order."""
+    base = OASIS(n_steps=40) if base == "oasis" else SCML(n_basis=4, n_steps=40)
+    assume(not any(isinstance(c, float) and c % 1 for c in classes))  # as in regression
+    options = {"n_components": 2, "n_triplets": 40, "random_state": seed % 2**31}
+    learner = LifelongMetricLearner(base, gradient_memory=memory, old_tasks=old_tasks, **options)
+    rng = np.random.default_rng(seed)
+    parts = [(rng.normal(size=(10, 3)), [classes[c] for c in np.arange(10) % 2]) for _ in tasks]
+    for task, (X, y) in zip(tasks[:2], parts):
+        learner.partial_fit(X, y, task=task)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.npz"
+        learner.save(path)
+        loaded = LifelongMetricLearner.load(path)
+        loaded.save(Path(folder) / "again.npz")
+        twice = LifelongMetricLearner.load(Path(folder) / "again.npz")
+    for other in (loaded, twice):
+        assert [(type(name), name) for name in other.tasks_] == [(type(n), n) for n in tasks[:2]]
+        assert other.tasks_ == learner.tasks_
+        for name in tasks[:2]:
+            kinds = [type(c) for c in other.tasks_[name].classes]
+            assert kinds == [type(c) for c in learner.tasks_[name].classes]
+            np.testing.assert_array_equal(other.metric_matrix(name), learner.metric_matrix(name))
+    for other in (learner, loaded, twice):
+        other.partial_fit(*parts[2], task=tasks[2])
+        other.partial_fit(*parts[2], task=tasks[0])
+    for other in (loaded, twice):
+        np.testing.assert_array_equal(other.dictionary_, learner.dictionary_)
+        assert other.tasks_ == learner.tasks_
+        for name in tasks:
+            np.testing.assert_array_equal(other.codes_[name], learner.codes_[name])
 
 
 # ---------------------------------------------------------------- purity

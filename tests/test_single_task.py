@@ -346,6 +346,17 @@ def test_partial_fit_of_a_view_is_a_revisit_on_a_copy():
     np.testing.assert_array_equal(fresh.transform(rows), anew.transform(rows, task="new"))
 
 
+def test_partial_fit_of_a_view_goes_on_from_what_it_knows():
+    learner, new, more = learned(names=["paris"]), table()[0], rows_of("paris", seed=1)
+    view, then = learner.for_task("paris"), copy.deepcopy(learner)
+    twin = copy.copy(view)
+    learner.partial_fit(*rows_of(42), task=42)  # the view does not see it
+    expected = then.partial_fit(*more, task="paris").transform(new, task="paris")
+    for one in (view, twin):  # nor does a copy see what the other learns
+        np.testing.assert_array_equal(one.partial_fit(*more).transform(new), expected)
+        assert list(one.learner_.tasks_) == ["paris"]
+
+
 def test_a_clone_of_a_view_knows_nothing_and_learns_anew():
     learner, rows = learned(), table()[0]
     view = clone(learner.for_task("paris"))
@@ -395,6 +406,24 @@ def test_a_fit_that_fails_changes_nothing():
     with pytest.raises(ValueError, match=r"5 features.*6"):
         view.partial_fit(rows[:, :5], y)
     assert vars(view) == kept
+
+
+class Trusting(Told):
+    """A learner that checks nothing."""
+
+    def fit(self, X, y, *, tasks):
+        return super().fit(X)
+
+    def task_metric(self, task):
+        return FactoredMetric.identity(6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_view_checks_rows_for_a_learner_that_does_not(bad):
+    rows, y = rows_of(42)
+    rows[4, 3] = bad
+    with pytest.raises(ValueError, match=rf"X\[4, 3\] is {bad}"):
+        TaskTransformer(Trusting()).fit(rows, y)
 
 
 @pytest.mark.parametrize("name", JOINT)
@@ -593,13 +622,30 @@ def test_score_is_the_share_of_rows_whose_nearest_other_row_has_their_label(lear
     )
 
 
+def test_score_reads_out_an_indefinite_distance():
+    rows, y, _ = table()
+    A = np.diag([3.0, 2.0, 1.0, -1.0, -2.0, -3.0])
+    learner = Told([("t", FactoredMetric.from_dense(A))]).fit(rows)
+    tasks = ["t"] * len(y)
+    gaps = cdist(rows, rows, lambda x, z: (x - z) @ np.maximum(A, 0) @ (x - z))
+    np.fill_diagonal(gaps, np.inf)
+    expected = np.mean(y[gaps.argmin(axis=1)] == y)
+    assert learner.score(rows, y, tasks=tasks) == pytest.approx(expected)
+    plain = cdist(rows, rows, lambda x, z: (x - z) @ A @ (x - z))
+    np.fill_diagonal(plain, np.inf)
+    assert expected != np.mean(y[plain.argmin(axis=1)] == y)
+
+
 def test_score_refuses_what_has_no_answer():
     rows, y, tasks = table()
     learner = learned()
     for arguments, said in (
         ((rows, y, [*tasks[1:], "rome"]), "'rome' is not known"),
         ((rows, y, tasks[1:]), "inconsistent numbers"),
-        ((rows[[0, 1, 3]], y[[0, 1, 3]], [tasks[i] for i in (0, 1, 3)]), "the row itself"),
+        (
+            (rows[[0, 1, 3]], y[[0, 1, 3]], [tasks[i] for i in (0, 1, 3)]),
+            "task 42 has one row, which has no other",
+        ),
         ((rows[:, :5], y, tasks), "5 features"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -740,3 +786,18 @@ print("all passed")
 
 def test_examples_in_the_docstrings():
     assert doctest.testmod(lml.single_task).failed == 0
+
+
+def test_score_names_a_task_of_one_row_and_a_value_that_is_not_finite():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 3)), np.arange(12) % 2
+    learner = LifelongMetricLearner("oasis", 2, random_state=0).partial_fit(X, y, task="a")
+    learner.partial_fit(X, y, task="b")
+    names = ["a"] * 11 + ["b"]
+    with pytest.raises(ValueError, match="task 'b' has one row, which has no other: give at least"):
+        learner.score(X, y, tasks=names)
+    with pytest.raises(TypeError, match=r"tasks\[11\]=\['a'\] is not hashable"):
+        learner.score(X, y, tasks=["a"] * 11 + [["a"]])
+    X[4, 1] = np.inf
+    with pytest.raises(ValueError, match=r"X\[4, 1\] is inf"):
+        learner.score(X, y, tasks=["a"] * 12)

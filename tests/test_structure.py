@@ -111,6 +111,17 @@ def test_the_package_is_marked_as_typed():
     assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["lml"]
 
 
+def test_what_types_do_not_check_is_named_with_its_reason():
+    lines = [
+        line
+        for path in (ROOT / "lml").rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "type: ignore" in line
+    ]
+    assert lines
+    assert [line for line in lines if not re.search(r"type: ignore\[[\w-]+\]  # \w", line)] == []
+
+
 def test_environment_and_workflows_read_the_one_list():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     plain = [d for d in environment["dependencies"] if isinstance(d, str)]

@@ -8,9 +8,12 @@ tasks so far. Tasks of more than two classes are taken one class against the res
 
 import copy
 import warnings
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
@@ -22,8 +25,9 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.baselines.pooled import split_tasks
 from lml.lifelong import _check_choice, _check_number
-from lml.neighbors import _class_numbers, _labels, _sorted_classes
-from lml.triplets import _check_rows
+from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _class_numbers, _labels, _LabelsLike, _sorted_classes, _WeightsLike
+from lml.triplets import _check_rows, _Seed
 
 __all__ = [
     "ELLA",
@@ -63,33 +67,33 @@ class QuadraticModel:
     unless asked.
     """
 
-    X: np.ndarray
-    theta: np.ndarray
-    intercept: np.ndarray
-    weights: np.ndarray
-    centres: np.ndarray
+    X: _Matrix
+    theta: _Floats
+    intercept: _Floats
+    weights: _Floats
+    centres: _Floats
     ridge: float
 
-    def curve(self, V):
+    def curve(self, V: _Floats) -> _Floats:
         """The products D_c v_c for the columns of V (D, m)."""
         P = safe_sparse_dot(self.X, V) - np.sum(self.centres * V, axis=0)
         return safe_sparse_dot(self.X.T, self.weights * P) + self.ridge * V
 
-    def losses(self, V):
+    def losses(self, V: _Floats) -> _Floats:
         """The quadratics at the columns of V (D, m), shape (m,)."""
         E = self.theta - V
         return np.sum(E * self.curve(E), axis=0)
 
-    def intercepts(self, V):
+    def intercepts(self, V: _Floats) -> _Floats:
         """The best intercepts for the columns of V (D, m), shape (m,)."""
         return self.intercept + np.sum(self.centres * (self.theta - V), axis=0)
 
-    def hessian(self, c=0):
+    def hessian(self, c: int = 0) -> _Floats:
         """D_c as a dense array (D, D)."""
         Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
-    def coding_problems(self, dictionary):
+    def coding_problems(self, dictionary: _Floats) -> list[tuple[_Floats, _Floats]]:
         """L' D_c L and L' D_c theta_c of all m problems, for a dictionary L (D, k)."""
         Z, ridge = safe_sparse_dot(self.X, dictionary), self.ridge * dictionary.T @ dictionary
         targets, problems = dictionary.T @ self.curve(self.theta), []
@@ -98,13 +102,13 @@ class QuadraticModel:
             problems.append(((P.T * weights) @ P + ridge, target))
         return problems
 
-    def code(self, dictionary, penalty):
+    def code(self, dictionary: _Floats, penalty: float) -> _Floats:
         """The codes of all m problems, shape (m, k)."""
         problems = self.coding_problems(dictionary)
         return np.array([sparse_code(*problem, penalty) for problem in problems])
 
 
-def quadratic_model(X, targets, C=1.0):
+def quadratic_model(X: _Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
     """Logistic regressions of binary targets, as second-order models.
 
     Parameters
@@ -140,7 +144,7 @@ def quadratic_model(X, targets, C=1.0):
     return QuadraticModel(X, theta, intercept, weights, centres, 1 / (2 * len(p) * C))
 
 
-def code_certificate(code, gram, target, penalty):
+def code_certificate(code: _Floats, gram: _Floats, target: _Floats, penalty: float) -> float:
     """Distance of a code from the optimality conditions of its lasso; 0 is optimal.
 
     Parameters
@@ -166,7 +170,7 @@ def code_certificate(code, gram, target, penalty):
     return float(np.linalg.norm(np.where(code == 0, free, slope + penalty * np.sign(code))))
 
 
-def sparse_code(gram, target, penalty):
+def sparse_code(gram: _Floats, target: _Floats, penalty: float) -> _Floats:
     """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
 
     Parameters
@@ -208,7 +212,7 @@ def sparse_code(gram, target, penalty):
     return _finished(start, gram, target, penalty)
 
 
-def _finished(s, gram, target, penalty):
+def _finished(s: _Floats, gram: _Floats, target: _Floats, penalty: float) -> _Floats:
     """The exact code from an approximate one: one entry leaves or enters at a time."""
     signs = np.sign(s)
     for _ in range(100 * len(s)):
@@ -224,7 +228,7 @@ def _finished(s, gram, target, penalty):
     return s
 
 
-def _on_support(signs, gram, target, penalty):
+def _on_support(signs: _Floats, gram: _Floats, target: _Floats, penalty: float) -> _Floats:
     """The code that is optimal if these are its signs."""
     x, on = np.zeros(len(signs)), np.flatnonzero(signs)
     if len(on):
@@ -233,7 +237,7 @@ def _on_support(signs, gram, target, penalty):
     return x
 
 
-def _toward(s, x, signs):
+def _toward(s: _Floats, x: _Floats, signs: _Floats) -> tuple[_Floats, np.intp | None]:
     """From s to x, but not past the first zero of an entry; the new code and that entry."""
     wrong = np.flatnonzero(x * signs < 0)
     if not len(wrong):
@@ -270,12 +274,12 @@ class DictionarySums:
     vectorised by columns.
     """
 
-    def __init__(self, n_features, n_components):
+    def __init__(self, n_features: int, n_components: int) -> None:
         self.shape, self.n_problems = (n_features, n_components), 0
         self.A = np.zeros((n_components * n_features,) * 2)
         self.b = np.zeros(n_components * n_features)
 
-    def add(self, model, codes, sign=1):
+    def add(self, model: QuadraticModel, codes: _Floats, sign: int = 1) -> None:
         """Add the terms of a model's problems with codes (m, k); sign=-1 takes them out."""
         D, right = len(model.theta), model.curve(model.theta)
         for c, s in enumerate(codes):
@@ -287,7 +291,7 @@ class DictionarySums:
                     self.A[rows, columns] += (sign * s[i] * s[j]) * hessian
         self.n_problems += sign * len(codes)
 
-    def solve(self, penalty):
+    def solve(self, penalty: float) -> _Floats:
         """The dictionary (D, k) that solves (A / T + penalty I) vec L = b / T."""
         system = self.A + self.n_problems * penalty * np.eye(len(self.b))
         try:
@@ -300,7 +304,13 @@ class DictionarySums:
         return vector.reshape(self.shape, order="F")
 
 
-def solve_dictionary(models, codes, penalty, start, tol=1e-10):
+def solve_dictionary(
+    models: Sequence[QuadraticModel],
+    codes: Sequence[_Floats],
+    penalty: float,
+    start: _Floats,
+    tol: float = 1e-10,
+) -> _Floats:
     """The dictionary for given codes, by conjugate gradients on the rows.
 
     Parameters
@@ -326,12 +336,12 @@ def solve_dictionary(models, codes, penalty, start, tol=1e-10):
     """
     T, used = sum(map(len, codes)), np.any(np.vstack(codes), axis=0)
 
-    def product(v):
+    def product(v: _Floats) -> _Floats:
         L = v.reshape(start.shape)
         bent = sum(model.curve(L @ S.T) @ S for model, S in zip(models, codes))
         return (bent / T + penalty * L).ravel()
 
-    right = sum(model.curve(model.theta) @ S for model, S in zip(models, codes)) / T
+    right = sum((m.curve(m.theta) @ S for m, S in zip(models, codes)), np.zeros_like(start)) / T
     system = LinearOperator((start.size,) * 2, matvec=product, dtype=float)
     L, info = cg(system, right.ravel(), (start * used).ravel(), rtol=tol, maxiter=20 * start.size)
     if info:
@@ -354,8 +364,8 @@ class ELLATask:
     n_visits : int
     """
 
-    classes: np.ndarray
-    labels: list
+    classes: NDArray[Any]
+    labels: list[Any]
     model: QuadraticModel
     n_visits: int
 
@@ -414,15 +424,23 @@ class ELLA(BaseEstimator):
     """
 
     def __init__(
-        self, n_components=4, code_penalty=1e-3, dictionary_penalty=1e-5, *, C=1.0,
-        init="random", multi_class="ovr", solver="auto", random_state=None,
-    ):  # fmt: skip
+        self,
+        n_components: int = 4,
+        code_penalty: float = 1e-3,
+        dictionary_penalty: float = 1e-5,
+        *,
+        C: float = 1.0,
+        init: str = "random",
+        multi_class: str = "ovr",
+        solver: str = "auto",
+        random_state: _Seed = None,
+    ) -> None:  # fmt: skip
         self.n_components = n_components
         self.code_penalty, self.dictionary_penalty = code_penalty, dictionary_penalty
         self.C, self.init, self.multi_class = C, init, multi_class
         self.solver, self.random_state = solver, random_state
 
-    def partial_fit(self, X, y, *, task):
+    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -452,10 +470,10 @@ class ELLA(BaseEstimator):
         codes = record.model.code(L, self.code_penalty)
         codes[: len(own)] = np.eye(self.n_components)[own]
         state = self._next_state({task: record}, {task: codes}, L)
-        vars(self).update(state, n_features_in_=X.shape[1], _root=root)
+        self.__dict__.update(state, n_features_in_=X.shape[1], _root=root)
         return self
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         _check_number("n_components", self.n_components, 1, whole=True)
         _check_number("code_penalty", self.code_penalty, 0)
         for name in ("dictionary_penalty", "C"):
@@ -466,7 +484,9 @@ class ELLA(BaseEstimator):
         _check_choice("multi_class", self.multi_class, ("ovr", "binary"))
         _check_choice("solver", self.solver, ("auto", "direct", "cg"))
 
-    def _check_visit(self, X, y, task):
+    def _check_visit(
+        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
+    ) -> tuple[_Matrix, list[Any]]:
         """Rows and labels of one visit, or an error that says what is wrong."""
         try:
             hash(task)
@@ -482,7 +502,7 @@ class ELLA(BaseEstimator):
         _class_numbers(labels)  # names a row of this visit that has no label
         return X, labels
 
-    def _check_features(self, X):
+    def _check_features(self, X: _MatrixLike) -> _Matrix:
         """The rows in double precision, with the known number of features."""
         X = _check_rows(X)
         X = sparse.csr_array(X, dtype=float) if sparse.issparse(X) else np.asarray(X, dtype=float)
@@ -494,7 +514,7 @@ class ELLA(BaseEstimator):
             )
         return X
 
-    def _learn_task(self, X, labels, task):
+    def _learn_task(self, X: _Matrix, labels: list[Any], task: Hashable) -> ELLATask:
         """The record of the task with all its rows, old and new."""
         old = getattr(self, "tasks_", {}).get(task)
         if old is not None:
@@ -509,7 +529,7 @@ class ELLA(BaseEstimator):
         model = quadratic_model(X, targets if len(classes) > 2 else targets[:, 1:], self.C)
         return ELLATask(classes, labels, model, 1 + (old.n_visits if old else 0))
 
-    def _seeds(self):
+    def _seeds(self) -> tuple[Any, np.random.Generator]:
         """The root seed and the generator of this visit."""
         root = getattr(self, "_root", None)
         if root is None and self.random_state is None:
@@ -519,7 +539,7 @@ class ELLA(BaseEstimator):
         visit = sum(record.n_visits for record in getattr(self, "tasks_", {}).values())
         return root, np.random.default_rng([root, visit])
 
-    def _start(self, model, rng):
+    def _start(self, model: QuadraticModel, rng: np.random.Generator) -> tuple[_Floats, _Places]:
         """The dictionary with its zero columns filled, and the columns the problems own."""
         (D, m), k = model.theta.shape, self.n_components
         L = np.array(getattr(self, "dictionary_", np.zeros((D, k))))
@@ -534,7 +554,9 @@ class ELLA(BaseEstimator):
         L[:, own] = model.theta[:, : len(own)]
         return L, own
 
-    def _next_state(self, new, new_codes, L):
+    def _next_state(
+        self, new: dict[Hashable, ELLATask], new_codes: dict[Hashable, _Floats], L: _Floats
+    ) -> dict[str, Any]:
         """The attributes once some tasks have new records and codes, as new objects."""
         tasks = {**getattr(self, "tasks_", {}), **new}
         codes = {**getattr(self, "codes_", {}), **new_codes}
@@ -547,7 +569,13 @@ class ELLA(BaseEstimator):
         used = np.any(np.vstack(list(codes.values())), axis=0)
         return {"dictionary_": L * used, "codes_": codes, "tasks_": tasks, "sums_": sums}
 
-    def _next_sums(self, new, tasks, codes, shape):
+    def _next_sums(
+        self,
+        new: dict[Hashable, ELLATask],
+        tasks: dict[Hashable, ELLATask],
+        codes: dict[Hashable, _Floats],
+        shape: tuple[int, ...],
+    ) -> DictionarySums | None:
         """The running sums: old terms of the new records out, new terms in; or None."""
         large = shape[0] * shape[1] > 1000 or any(sparse.issparse(r.model.X) for r in new.values())
         if self.solver == "cg" or (self.solver == "auto" and large):
@@ -561,7 +589,7 @@ class ELLA(BaseEstimator):
             sums.add(tasks[task].model, codes[task])
         return sums
 
-    def recode(self, n_sweeps=1):
+    def recode(self, n_sweeps: int = 1) -> Self:
         """Code all tasks again and solve for the dictionary, n_sweeps times.
 
         Not part of ELLA. Each sweep lowers `objective`; in the limit codes and dictionary are
@@ -573,10 +601,10 @@ class ELLA(BaseEstimator):
         for _ in range(n_sweeps):
             L, mu = self.dictionary_, self.code_penalty
             codes = {u: record.model.code(L, mu) for u, record in self.tasks_.items()}
-            vars(self).update(self._next_state(self.tasks_, codes, L))
+            self.__dict__.update(self._next_state(self.tasks_, codes, L))
         return self
 
-    def objective(self):
+    def objective(self) -> float:
         """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
         self._check_known(next(iter(getattr(self, "tasks_", {})), None))
         L, S = self.dictionary_, self.codes_
@@ -585,7 +613,7 @@ class ELLA(BaseEstimator):
         loss = np.concatenate(parts) + self.code_penalty * np.abs(codes).sum(1)
         return float(np.mean(loss) + self.dictionary_penalty * np.sum(L * L))
 
-    def _check_known(self, task):
+    def _check_known(self, task: Hashable) -> None:
         if not getattr(self, "tasks_", None):
             raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
         try:
@@ -595,16 +623,16 @@ class ELLA(BaseEstimator):
         if not known:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "tasks_", None))
 
-    def coefficients(self, task):
+    def coefficients(self, task: Hashable) -> tuple[_Floats, _Floats]:
         """The classifier of a task now: coefficients (m, n_features), intercepts (m,)."""
         self._check_known(task)
         V = self.dictionary_ @ self.codes_[task].T
         return V.T, self.tasks_[task].model.intercepts(V)
 
-    def decision_function(self, X, *, task):
+    def decision_function(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
         """Scores: (n,), positive for the second class, or (n, n_classes).
 
         Parameters
@@ -617,13 +645,13 @@ class ELLA(BaseEstimator):
         scores = safe_sparse_dot(self._check_features(X), coefficients.T) + intercepts
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X, *, task):
+    def predict(self, X: _MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of rows under the classifier of a task, shape (n,)."""
         scores = self.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.tasks_[task].classes[numbers]
 
-    def predict_proba(self, X, *, task):
+    def predict_proba(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
         """Probabilities (n, n_classes); one-vs-rest ones are scaled to the sum 1."""
         scores = self.decision_function(X, task=task)
         if scores.ndim == 1:
@@ -632,7 +660,14 @@ class ELLA(BaseEstimator):
         p = np.exp(log - log.max(axis=1, keepdims=True))
         return p / p.sum(axis=1, keepdims=True)
 
-    def score(self, X, y, sample_weight=None, *, task):
+    def score(
+        self,
+        X: _MatrixLike,
+        y: _LabelsLike,
+        sample_weight: _WeightsLike | None = None,
+        *,
+        task: Hashable,
+    ) -> float:
         """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
         predicted, labels = self.predict(X, task=task).tolist(), _labels(y)
         if len(labels) != len(predicted):
@@ -640,7 +675,7 @@ class ELLA(BaseEstimator):
         hits = [a == b for a, b in zip(predicted, labels)]
         return float(np.average(hits, weights=sample_weight))
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -658,11 +693,11 @@ class ELLA(BaseEstimator):
         for name, rows, labels in split_tasks(X, y, tasks):
             fresh.partial_fit(rows, labels, task=name)
         parameters = self.get_params(deep=False)
-        vars(self).update({k: v for k, v in vars(fresh).items() if k not in parameters})
+        self.__dict__.update({k: v for k, v in fresh.__dict__.items() if k not in parameters})
         return self
 
     @property
-    def state_parts_(self):
+    def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, sums, models, rows."""
         self._check_known(next(iter(getattr(self, "tasks_", {})), None))
         models = [record.model for record in self.tasks_.values()]
@@ -676,12 +711,12 @@ class ELLA(BaseEstimator):
         }
 
 
-def _parts(X):
+def _parts(X: _Matrix) -> tuple[NDArray[Any], ...]:
     """The arrays that hold the rows."""
     return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
 
 
-def _stacked(old, new):
+def _stacked(old: _Matrix, new: _Matrix) -> _Matrix:
     """Old rows above new ones; CSR if either is."""
     if sparse.issparse(old) or sparse.issparse(new):
         return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")

@@ -7,22 +7,24 @@ of the identity. The metric is a squared distance.
 """
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _Floats, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _class_numbers, _LabelsLike
 from lml.scml import _check_finite, _number
-from lml.triplets import _check_rows, _class_numbers, _classes_with_triplets, _count, _nearest_rows
+from lml.triplets import _check_rows, _classes_with_triplets, _count, _nearest_rows
 
 __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
 
 
-def target_neighbors(X, y, n_neighbors=3):
+def target_neighbors(X: _MatrixLike, y: _LabelsLike, n_neighbors: int = 3) -> _Places:
     """Pairs of each row with its nearest rows of the same class.
 
     Parameters
@@ -68,7 +70,7 @@ def target_neighbors(X, y, n_neighbors=3):
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-def _target_distances(Z, targets):
+def _target_distances(Z: _Floats, targets: _Places) -> tuple[_Floats, _Floats]:
     """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
     i, j = targets.T
     distances = np.square(Z[i] - Z[j]).sum(axis=1)
@@ -77,7 +79,7 @@ def _target_distances(Z, targets):
     return distances, radii
 
 
-def _identity_scale(X, targets):
+def _identity_scale(X: _Floats, targets: _Places) -> float:
     """One over the mean squared distance of target pairs, or of rows from their mean."""
     for squares in (_target_distances(X, targets)[0], np.square(X - X.mean(axis=0)).sum(axis=1)):
         mean = float(squares.mean())
@@ -89,13 +91,15 @@ def _identity_scale(X, targets):
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
-def _reaches(Z, targets, margin):
+def _reaches(Z: _Floats, targets: _Places, margin: float) -> _Floats:
     """The radius of each row within which a row of another class is an impostor; -inf: none."""
     squares = _target_distances(Z, targets)[1] + margin
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
-def impostors(Z, y, targets, margin=1.0, slack=0.0):
+def impostors(
+    Z: _Floats, y: _LabelsLike, targets: _Places, margin: float = 1.0, slack: float = 0.0
+) -> _Places:
     """Pairs of a row and a row of another class nearer than its furthest target plus margin.
 
     Parameters
@@ -136,12 +140,12 @@ def impostors(Z, y, targets, margin=1.0, slack=0.0):
     return np.concatenate(found)
 
 
-def _starts(pairs, n_samples):
+def _starts(pairs: _Places, n_samples: int) -> _Places:
     """Where the pairs of each row begin in a list that is sorted by the first row."""
     return np.searchsorted(pairs[:, 0], np.arange(n_samples + 1))
 
 
-def _laplacian(pairs, weights, n_samples):
+def _laplacian(pairs: _Places, weights: NDArray[Any], n_samples: int) -> _Matrix:
     """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs sorted by i, a CSR array."""
     parts = (weights, pairs[:, 1], _starts(pairs, n_samples))
     S = sparse.csr_array(parts, shape=(n_samples, n_samples))
@@ -149,7 +153,7 @@ def _laplacian(pairs, weights, n_samples):
     return sparse.diags_array(S.sum(axis=1), format="csr") - S
 
 
-def _triplets_of(targets, pairs):
+def _triplets_of(targets: _Places, pairs: _Places) -> tuple[_Places, _Places]:
     """All triplets as two index arrays, into the impostor pairs and into the target pairs."""
     starts = _starts(targets, 1 + pairs[:, 0].max(initial=0))
     first, counts = starts[pairs[:, 0]], np.diff(starts)[pairs[:, 0]]
@@ -157,7 +161,7 @@ def _triplets_of(targets, pairs):
     return pair, np.arange(len(pair)) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
 
-def _pair_distances(Z, pairs):
+def _pair_distances(Z: _Floats, pairs: _Places) -> _Floats:
     """Squared distances of pairs sorted by their first row.
 
     By a product of all rows of a block where many of its pairs are asked for.
@@ -173,7 +177,7 @@ def _pair_distances(Z, pairs):
     return squares[pairs[:, 0]] + squares[pairs[:, 1]] - 2 * products
 
 
-def _rounded_hinge(excess, smoothing):
+def _rounded_hinge(excess: _Floats, smoothing: float) -> tuple[_Floats, _Floats]:
     """Value and slope of the hinge, its kink rounded over a width of `smoothing`."""
     if not smoothing:
         return np.maximum(excess, 0.0), (excess > 0).astype(float)
@@ -202,7 +206,9 @@ class LossGradient(NamedTuple):
     weight: float
 
 
-def lmnn_loss_gradient(Z, targets, pairs, push_weight=0.5, smoothing=0.0):
+def lmnn_loss_gradient(
+    Z: _Floats, targets: _Places, pairs: _Places, push_weight: float = 0.5, smoothing: float = 0.0
+) -> LossGradient:
     """Pull and push of mapped rows, and the Laplacian of their gradient.
 
     Parameters
@@ -254,24 +260,24 @@ def lmnn_loss_gradient(Z, targets, pairs, push_weight=0.5, smoothing=0.0):
 class _ImpostorSearch:
     """Impostor pairs of moving rows, searched anew only when some may be missing."""
 
-    def __init__(self, codes, targets):
-        self.codes, self.targets, self.Z, self.n_searches = codes, targets, None, 0
+    def __init__(self, codes: _Places, targets: _Places) -> None:
+        self.codes, self.targets, self.Z, self.n_searches = codes, targets, np.zeros((0, 0)), 0
 
-    def _complete(self, Z, reach):
+    def _complete(self, Z: _Floats, reach: _Floats) -> bool:
         moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
         return bool(np.all(reach + moves + moves.max() <= self.reach))
 
-    def __call__(self, Z, margin):
+    def __call__(self, Z: _Floats, margin: float) -> _Places:
         """A list of pairs that holds all impostors."""
         reach = _reaches(Z, self.targets, margin)
-        if self.Z is None or not self._complete(Z, reach):
+        if not (len(self.Z) and self._complete(Z, reach)):
             slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
             self.pairs = impostors(Z, self.codes, self.targets, margin, slack)
             self.Z, self.reach, self.n_searches = Z, reach + slack, self.n_searches + 1
         return self.pairs
 
 
-def _row_space(X):
+def _row_space(X: _Floats) -> tuple[_Floats, _Floats]:
     """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = linalg.svd(X - X.mean(axis=0), full_matrices=False)
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
@@ -280,7 +286,7 @@ def _row_space(X):
     return U[:, keep] * values[keep], V[keep]
 
 
-def _feasible_share(P, G):
+def _feasible_share(P: _Floats, G: _Floats) -> float:
     """The largest share s in [0, 1] with P + s (G - P) positive semi-definite."""
     if linalg.eigvalsh(G)[0] >= 0:
         return 1.0
@@ -294,24 +300,26 @@ def _feasible_share(P, G):
 class _Problem:
     """The objective over L, for rows in which target neighbours are at distance 1 on average."""
 
-    def __init__(self, rows, codes, targets, push_weight, ridge):
+    def __init__(
+        self, rows: _Floats, codes: _Places, targets: _Places, push_weight: float, ridge: float
+    ) -> None:
         self.rows, self.targets, self.mu, self.ridge = rows, targets, push_weight, ridge
         weights = np.full(len(targets), 1 - push_weight)
         self.pull = rows.T @ (_laplacian(targets, weights, len(rows)) @ rows)
         values, vectors = linalg.eigh(self.pull + 2 * ridge * np.eye(len(self.pull)))
         roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
         self.root, self.inverse_root = (vectors * roots) @ vectors.T, vectors / roots @ vectors.T
-        self.search, self.best = _ImpostorSearch(codes, targets), (np.inf, None)
-        self.history, self.floor = [], 0.0
+        self.search, self.best = _ImpostorSearch(codes, targets), (np.inf, np.eye(len(values)))
+        self.history, self.floor = list[float](), 0.0
 
-    def evaluate(self, L, smoothing):
+    def evaluate(self, L: _Floats, smoothing: float) -> tuple[LossGradient, _Floats, _Floats]:
         """Loss of L, its mapped rows, and the deviation L'L - I (0 where it costs nothing)."""
         Z = self.rows @ L.T
         pairs = self.search(Z, 1 + smoothing / 2)
         result = lmnn_loss_gradient(Z, self.targets, pairs, self.mu, smoothing)
         return result, Z, L.T @ L - np.eye(L.shape[1]) if self.ridge else np.zeros(1)
 
-    def __call__(self, entries, smoothing):
+    def __call__(self, entries: _Floats, smoothing: float) -> tuple[float, _Floats]:
         """Rounded objective and its gradient, for the entries of A."""
         L = entries.reshape(self.root.shape) @ self.inverse_root
         result, Z, deviation = self.evaluate(L, smoothing)
@@ -324,7 +332,7 @@ class _Problem:
             self.best = (self.exact, L)
         return result.loss + penalty, (gradient @ self.inverse_root).ravel()
 
-    def bound(self, L, smoothing):
+    def bound(self, L: _Floats, smoothing: float) -> float:
         """A number that no metric's objective is below."""
         result = self.evaluate(L, smoothing)[0]
         G = self.rows.T @ (result.laplacian @ self.rows)
@@ -333,12 +341,12 @@ class _Problem:
         values = linalg.eigvalsh(np.eye(len(G)) - G / (2 * self.ridge))
         return result.weight + self.ridge * (len(G) - np.sum(np.maximum(values, 0.0) ** 2))
 
-    def _after_step(self, intermediate_result):
+    def _after_step(self, intermediate_result: Any) -> None:
         self.history.append(self.exact)
         if self.best[0] <= self.floor:
             raise StopIteration
 
-    def _stage(self, A, smoothing, tol, max_iter):
+    def _stage(self, A: _Floats, smoothing: float, tol: float, max_iter: int) -> _Floats:
         """A after L-BFGS steps on the objective rounded by a given width."""
         options = {"maxiter": max_iter, "ftol": 0.1 * tol * smoothing, "gtol": 0.0, "maxfun": 10**9}
         found = optimize.minimize(
@@ -347,10 +355,10 @@ class _Problem:
         )  # fmt: skip
         return found.x.reshape(A.shape)
 
-    def solve(self, tol, max_iter):
+    def solve(self, tol: float, max_iter: int) -> tuple[_Floats, float]:
         """The best L and a lower bound of the objective."""
         A, smoothing, bound = self.root, 1.0, 0.0  # L = I
-        self.best = (np.inf, None)
+        self.best = (np.inf, np.eye(len(A)))
         self(A.ravel(), smoothing)
         self.history, self.floor = [self.exact], 0.01 * tol * self.exact
         while smoothing > 1e-6 and len(self.history) <= max_iter:
@@ -422,14 +430,21 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
 
     metric_type = "distance"
 
-    def __init__(self, push_weight=0.5, n_targets=3, shrinkage=0.0, max_iter=1000, tol=1e-3):
+    def __init__(
+        self,
+        push_weight: float = 0.5,
+        n_targets: int = 3,
+        shrinkage: float = 0.0,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+    ) -> None:
         self.push_weight = push_weight
         self.n_targets = n_targets
         self.shrinkage = shrinkage
         self.max_iter = max_iter
         self.tol = tol
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         """Every parameter in its range, or an error."""
         if _number(self.push_weight, "push_weight", zero=False) >= 1:
             raise ValueError(f"push_weight is {self.push_weight!r}: give a number below 1")
@@ -438,7 +453,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         for name in ("n_targets", "max_iter"):
             _count(getattr(self, name), name)
 
-    def fit(self, X, y):
+    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn the metric.
 
         Parameters
@@ -463,14 +478,14 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         self._check_parameters()
         learnt = copy.copy(self)
         learnt._fit(X, y)
-        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
         """Check rows and labels, choose the targets, learn."""
         if sparse.issparse(X):
             raise TypeError(
-                f"X is sparse {X.shape}, but the metric fills all {X.shape[1]} features: "
+                f"X is sparse {np.shape(X)}, but the metric fills all {np.shape(X)[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -480,7 +495,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         y = [labels[code] for code in codes]
         self._learn(X, codes, target_neighbors(X, y, self.n_targets))
 
-    def _learn(self, X, codes, targets):
+    def _learn(self, X: _Floats, codes: _Places, targets: _Places) -> None:
         """Solve in scaled rows of the row space; store."""
         scale, (rows, V) = _identity_scale(X, targets), _row_space(X)
         ridge = self.shrinkage * len(targets)
@@ -492,7 +507,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         self.n_iter_, self.scale_ = len(problem.history) - 1, scale
         self.metric_ = self._metric(L, V)
 
-    def _metric(self, L, V):
+    def _metric(self, L: _Floats, V: _Floats) -> FactoredMetric:
         """The metric of L in the row space, continued to all features."""
         if self.shrinkage and len(V) < V.shape[1]:
             return FactoredMetric(self.scale_, V, self.scale_ * (L.T @ L - np.eye(len(V))))
@@ -501,7 +516,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         factor = (np.sqrt(self.scale_) * values[kept, None] * R[kept]) @ V
         return FactoredMetric.from_components(factor)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags

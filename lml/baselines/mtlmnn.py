@@ -5,22 +5,24 @@ min shared ||M_0 - I||^2 + sum_t [own ||M_t||^2 + pull and push of task t under 
 by spectral projected gradient steps on the smoothed problem, with a duality gap.
 """
 
-import numbers
-from collections import namedtuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.metrics import FactoredMetric
-from lml.triplets import _class_numbers, _classes_with_triplets, _count, _nearest_rows
+from lml.metrics import FactoredMetric, _Floats, _is_real, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _class_numbers, _LabelsLike
+from lml.triplets import _classes_with_triplets, _count, _nearest_rows
 
 __all__ = ["MultiTaskLMNN"]
 
 
-def _target_table(X, codes, n_targets):
+def _target_table(X: _Floats, codes: _Places, n_targets: int) -> _Places:
     """The nearest rows of the same class of each row, (n, n_targets); -1 where there is none."""
     table = np.full((len(X), n_targets), -1)
     for code in range(codes.max() + 1):
@@ -34,7 +36,9 @@ def _target_table(X, codes, n_targets):
 class _TaskLoss:
     """Pull and smoothed push of one task, functions of its metric."""
 
-    def __init__(self, X, codes, targets, push_weight, smoothing):
+    def __init__(
+        self, X: _Floats, codes: _Places, targets: _Places, push_weight: float, smoothing: float
+    ) -> None:
         self.X, self.targets, self.given = X, targets, targets >= 0
         self.mu, self.h = push_weight, smoothing
         anchors, places = np.nonzero(self.given)
@@ -42,12 +46,14 @@ class _TaskLoss:
         blocks = [(np.flatnonzero(codes == c), np.flatnonzero(codes != c)) for c in set(codes)]
         self.blocks = [(a, b) for a, b in blocks if self.given[a].any()]
 
-    def target_distances(self, XS, norms):
+    def target_distances(self, XS: _Floats, norms: _Floats) -> _Floats:
         """Distances to the target neighbours, (n, k); zero where there is none."""
         cross = np.einsum("ij,ikj->ik", XS, self.X[self.targets])
         return np.where(self.given, norms[:, None] + norms[self.targets] - 2 * cross, 0.0)
 
-    def violations(self, XS, norms, limits):
+    def violations(
+        self, XS: _Floats, norms: _Floats, limits: _Floats
+    ) -> Iterator[tuple[_Places, _Places, _Floats]]:
         """For each block: anchors, impostors, and by how much each triplet is violated."""
         for a, b in self.blocks:
             squares = XS[a] @ self.X[b].T
@@ -59,7 +65,7 @@ class _TaskLoss:
             excess = own[i] - squares.ravel()[near][:, None]
             yield a[i], b[near - i * len(b)], np.maximum(excess, 0.0)
 
-    def coefficients(self, parts):
+    def coefficients(self, parts: Sequence[tuple[_Places, _Places, _Floats]]) -> _Matrix:
         """Omega of the smoothed loss, sparse, from the weights of the violated triplets."""
         (i, j), n, k = self.pairs, *self.targets.shape
         on_targets = np.zeros((n, k))
@@ -72,7 +78,7 @@ class _TaskLoss:
         place, values = (rows, columns), np.concatenate([pull, *push])
         return sparse.csr_array((values, place), shape=(n, n))
 
-    def __call__(self, S):
+    def __call__(self, S: _Floats) -> tuple[float, _Floats, float, float]:
         """Smoothed loss, its gradient, the loss with the hinge, mu sum of (a - h/2 a^2)."""
         X, mu, h = self.X, self.mu, self.h
         XS = X @ S
@@ -89,7 +95,7 @@ class _TaskLoss:
         return pull + linear - h / 2 * square, gradient, pull + hinge, weight - h / 2 * square
 
 
-def _quadratic_form(X, Omega):
+def _quadratic_form(X: _Floats, Omega: _Matrix) -> _Floats:
     """X' K X with K = diag(row and column sums of Omega) - Omega - Omega'."""
     sums = Omega.sum(axis=0) + Omega.sum(axis=1)
     if Omega.nnz > 0.03 * len(X) ** 2:  # a dense product is faster then
@@ -98,26 +104,31 @@ def _quadratic_form(X, Omega):
     return half + half.T
 
 
-_State = namedtuple("_State", "objective gradient hinge_objective linear task_gradients parts")
-
-
 class _Joint:
     """The smoothed problem of all tasks; unknowns are a stack of matrices."""
 
-    def __init__(self, losses, n_pairs, shared, own, constraint, bases=None):
+    def __init__(
+        self,
+        losses: Sequence[_TaskLoss],
+        n_pairs: int,
+        shared: float,
+        own: _Floats,
+        constraint: str,
+        bases: Sequence[_Floats | None] | None = None,
+    ) -> None:
         self.losses, self.n_pairs = losses, n_pairs
         self.shared, self.own = shared, np.asarray(own, dtype=float)
         self.totals = constraint == "totals" and np.isfinite(self.own).all()
         self.identity = np.eye(losses[0].X.shape[1])
         self.bases = bases if bases and not self.totals else [None] * len(losses)
 
-    def start(self):
+    def start(self) -> _Floats:
         """M_0 = I and M_t = 0."""
         blocks = np.zeros((len(self.losses) + (not self.totals), *self.identity.shape))
         blocks[slice(None) if self.totals else 0] = self.identity
         return blocks
 
-    def split(self, V):
+    def split(self, V: _Floats) -> tuple[_Floats, _Floats]:
         """The shared part and the own parts, (D, D) and (T, D, D)."""
         if not self.totals:
             return V[0], V[1:]
@@ -127,30 +138,31 @@ class _Joint:
         M0 = total / (self.shared + self.own.sum())
         return M0, V - M0
 
-    def metrics(self, V):
+    def metrics(self, V: _Floats) -> _Floats:
         """The totals M_0 + M_t, (T, D, D)."""
         return V if self.totals else V[0] + V[1:]
 
-    def evaluate(self, V):
+    def evaluate(self, V: _Floats) -> "_State":
         """Objective, gradient, and what the duality gap needs."""
         M0, own = self.split(V)
-        values, G, hinges, linear = zip(*map(_call, self.losses, self.metrics(V)), strict=True)
-        G, g0, g = np.array(G) / self.n_pairs, _finite(self.shared), _finite(self.own)
+        found = zip(*map(_call, self.losses, self.metrics(V)), strict=True)
+        values, slopes, hinges, linears = found
+        G, g0, g = np.array(slopes) / self.n_pairs, _finite(self.shared), _finite(self.own)
         penalty = g0 * np.sum((M0 - self.identity) ** 2) + g @ np.sum(own**2, axis=(1, 2))
         gradient = G + 2 * g[:, None, None] * own
         if not self.totals:
             gradient[np.isinf(self.own)] = 0.0
             first = 2 * g0 * (M0 - self.identity) + G.sum(axis=0)
             gradient = np.concatenate([first[None] * np.isfinite(self.shared), gradient])
-        value, hinge, linear = (sum(part) / self.n_pairs for part in (values, hinges, linear))
+        value, hinge, linear = (sum(part) / self.n_pairs for part in (values, hinges, linears))
         return _State(value + penalty, gradient, hinge + penalty, linear, G, (M0, own))
 
-    def project(self, V):
+    def project(self, V: _Floats) -> _Floats:
         """The nearest feasible stack."""
         bases = self.bases if self.totals else [None, *self.bases]
         return np.array([_nearest_psd(A, basis) for A, basis in zip(V, bases, strict=True)])
 
-    def bound(self, state):
+    def bound(self, state: "_State") -> float:
         """A lower bound of the smallest objective, by the weights of a state."""
         G, (_, own), g0, g = state.task_gradients, state.parts, self.shared, self.own
         if self.totals:
@@ -166,22 +178,38 @@ class _Joint:
         return state.linear + least - np.sum(np.sum(G**2, axis=(1, 2)) / (4 * g))
 
 
-def _finite(weight):
+class _State(NamedTuple):
+    """The joint objective at one point, and what its gradient and its bound need."""
+
+    objective: float
+    gradient: _Floats
+    hinge_objective: float
+    linear: float
+    task_gradients: _Floats
+    parts: tuple[_Floats, _Floats]
+
+
+def _finite(weight: Any) -> _Floats:
     """The weight, or 0 where it is infinite and its part is frozen."""
     return np.where(np.isinf(weight), 0.0, weight)
 
 
-def _call(function, argument):
+def _call(function: Callable[[_Floats], Any], argument: _Floats) -> Any:
     return function(argument)
 
 
-def _spectral_length(move, change, last):
+def _spectral_length(move: _Floats, change: _Floats, last: float) -> float:
     """Inverse of the curvature met on a move; ten times the last where there was none."""
     bend = np.vdot(move, change)
-    return np.vdot(move, move) / bend if bend > 0 else 10 * last
+    return float(np.vdot(move, move) / bend) if bend > 0 else 10 * last
 
 
-def _spectral_steps(evaluate, project, V, state):
+def _spectral_steps(
+    evaluate: Callable[[_Floats], _State],
+    project: Callable[[_Floats], _Floats],
+    V: _Floats,
+    state: _State,
+) -> Iterator[tuple[_Floats, _State]]:
     """Iterates of the spectral projected gradient method and their states.
 
     Derived in chapter 21 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
@@ -203,7 +231,7 @@ def _spectral_steps(evaluate, project, V, state):
         yield V, state
 
 
-def _nearest_psd(A, basis=None):
+def _nearest_psd(A: _Floats, basis: _Floats | None = None) -> _Floats:
     """A without its negative eigenvalues; of A = B'NB with orthonormal rows B by way of N."""
     if basis is not None:
         return basis.T @ _nearest_psd(basis @ A @ basis.T) @ basis
@@ -218,7 +246,7 @@ def _nearest_psd(A, basis=None):
     return A + dropped @ dropped.T
 
 
-def _minimize(joint, max_iter, tol):
+def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[_Floats, _State, float, _Floats]:
     """Stack, state, largest lower bound and objectives of the best iterate."""
     V = joint.start()
     state = joint.evaluate(V)
@@ -236,7 +264,7 @@ def _minimize(joint, max_iter, tol):
     return *best, float(bound), np.array(history, dtype=float)
 
 
-def _row_space(rows):
+def _row_space(rows: _Floats) -> _Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape
     _, values, basis = linalg.svd(rows, full_matrices=False)
@@ -246,13 +274,13 @@ def _row_space(rows):
     return basis[keep] if keep.any() else np.eye(1, D)
 
 
-def _mean_square(rows, tables):
+def _mean_square(rows: Sequence[_Floats], tables: Sequence[_Places]) -> float:
     """Mean squared distance of target pairs; of rows from their mean where that is zero."""
     total, count = 0.0, 0
     for X, table in zip(rows, tables, strict=True):
         gaps = X[:, None] - X[table]
         total += np.sum(np.sum(gaps**2, axis=2)[table >= 0])
-        count += np.sum(table >= 0)
+        count += int(np.sum(table >= 0))
     spread = np.mean([np.mean(np.sum(X**2, axis=1)) for X in rows])
     return total / count or spread or 1.0
 
@@ -330,9 +358,18 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
     # fmt: off
     def __init__(
-        self, shared_penalty=0.01, task_penalty=0.01, *, constraint="parts", n_targets=3,
-        push_weight=0.5, scale="auto", smoothing=0.1, max_iter=100, tol=1e-3,
-    ):
+        self,
+        shared_penalty: float = 0.01,
+        task_penalty: float | Mapping[Any, float] = 0.01,
+        *,
+        constraint: str = "parts",
+        n_targets: int = 3,
+        push_weight: float = 0.5,
+        scale: float | str = "auto",
+        smoothing: float = 0.1,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+    ) -> None:
         # fmt: on
         self.shared_penalty = shared_penalty
         self.task_penalty = task_penalty
@@ -344,7 +381,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         """Every parameter in its range, or an error."""
         _positive(self.shared_penalty, "shared_penalty", infinite=True)
         for name in ("smoothing", "tol", *(["scale"] if self.scale != "auto" else [])):
@@ -356,10 +393,10 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         for name in ("n_targets", "max_iter"):
             _count(getattr(self, name), name)
 
-    def _own_penalties(self, names):
+    def _own_penalties(self, names: list[Any]) -> _Floats:
         """gamma_t of each task, finite or all infinite."""
         if not isinstance(self.task_penalty, dict):
-            own = np.full(len(names), _positive(self.task_penalty, "task_penalty", infinite=True))
+            own = [_positive(self.task_penalty, "task_penalty", infinite=True)] * len(names)
         elif set(self.task_penalty) != set(names):
             raise ValueError(
                 f"task_penalty has the tasks {list(self.task_penalty)}, but the rows have {names}: "
@@ -371,12 +408,12 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
         return np.array(own)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the metrics of all tasks.
 
         Parameters
@@ -404,7 +441,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         parts = split_tasks(X, y, tasks)
         if sparse.issparse(parts[0][1]):
             raise TypeError(
-                f"X is sparse {X.shape}, but the metrics fill all {X.shape[1]} features: "
+                f"X is sparse {np.shape(X)}, but the metrics fill all {np.shape(X)[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         names = [name for name, _, _ in parts]
@@ -416,7 +453,9 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self._note_columns(X)
         return self._store(names, joint.metrics(V), state, Q, scale, bound, history)
 
-    def _joint(self, parts, own):
+    def _joint(
+        self, parts: list[tuple[Any, _Matrix, NDArray[Any]]], own: _Floats
+    ) -> tuple[_Joint, _Floats | None, float]:
         """The problem in scaled rows of the common row space, that space, and the scale."""
         rows = [X - np.mean(X, axis=0, dtype=float) for _, X, _ in parts]  # distances stay
         codes = [_class_numbers(y)[0] for _, _, y in parts]
@@ -432,10 +471,19 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         bases = [_row_space(X) if 2 * len(X) < X.shape[1] else None for X in rows]
         return _Joint(losses, n_pairs, self.shared_penalty, own, self.constraint, bases), Q, scale
 
-    def _store(self, names, totals, state, Q, scale, bound, history):
+    def _store(
+        self,
+        names: list[Any],
+        totals: _Floats,
+        state: _State,
+        Q: _Floats | None,
+        scale: float,
+        bound: float,
+        history: _Floats,
+    ) -> Self:
         """Metrics of the rows as they were given, and the record of the fit."""
 
-        def metric(S):
+        def metric(S: _Floats) -> FactoredMetric:
             S = scale * (S + S.T) / 2
             if Q is None:
                 return FactoredMetric(0.0, np.eye(len(S)), S)
@@ -450,16 +498,16 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         return self
 
 
-def _positive(value, name, infinite=False):
+def _positive(value: Any, name: str, infinite: bool = False) -> float:
     """Return a positive number, or say what is wrong with it."""
-    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and value > 0
+    good = _is_real(value) and value > 0
     if not good or (np.isinf(value) and not infinite):
         kind = "a positive number, which may be infinite" if infinite else "a finite number above 0"
         raise ValueError(f"{name} is {value!r}: give {kind}")
     return float(value)
 
 
-def _check_task(name, labels):
+def _check_task(name: Any, labels: NDArray[Any]) -> None:
     """An error that names the task whose labels allow no triplet."""
     try:
         _classes_with_triplets(labels)

@@ -7,15 +7,19 @@ norms of W's columns, by regularised dual averaging with a task and a triplet dr
 """
 
 import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.fisher import local_fisher_basis
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _Floats, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _LabelsLike
 from lml.scml import (
     SCML,
     _mean_hinge,
@@ -24,12 +28,14 @@ from lml.scml import (
     scml_objective,
     triplet_differences,
 )
-from lml.triplets import nearest_triplets
+from lml.triplets import _Seed, nearest_triplets
 
 __all__ = ["MultiTaskSCML", "group_shrink", "joint_dual_averaging", "joint_objective"]
 
 
-def joint_objective(weights, projections, triplets, beta=0.0):
+def joint_objective(
+    weights: _Floats, projections: Sequence[_Floats], triplets: Sequence[_Places], beta: float = 0.0
+) -> float:
     """Mean over tasks of the mean hinge, plus the group penalty of the weights.
 
     Parameters
@@ -62,12 +68,12 @@ def joint_objective(weights, projections, triplets, beta=0.0):
     return float(np.mean(list(own)) + beta * np.linalg.norm(weights, axis=0).sum())
 
 
-def _norms(plus):
+def _norms(plus: _Floats) -> _Floats:
     """Norms of the columns, at least the smallest positive number (to divide by)."""
     return np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), np.finfo(float).tiny)
 
 
-def group_shrink(V, strength):
+def group_shrink(V: _Floats, strength: float) -> _Floats:
     """The non-negative matrix nearest to V under a penalty of the norms of its columns.
 
     Parameters
@@ -96,7 +102,9 @@ def group_shrink(V, strength):
     return np.maximum(norms - strength, 0.0) / norms * plus
 
 
-def _joint_gamma(projections, triplets, gamma):
+def _joint_gamma(
+    projections: Sequence[_Floats], triplets: Sequence[_Places], gamma: float | None
+) -> float:
     """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks)."""
     if gamma is not None:
         return gamma
@@ -104,7 +112,14 @@ def _joint_gamma(projections, triplets, gamma):
     return float(np.mean(own)) / math.sqrt(len(own))
 
 
-def _advance(totals, tasks, differences, first, beta, gamma):
+def _advance(
+    totals: _Floats,
+    tasks: Sequence[int],
+    differences: _Floats,
+    first: int,
+    beta: float,
+    gamma: float,
+) -> None:
     """Add the gradients of the drawn triplets, numbered from first + 1, to totals."""
     plus = np.maximum(-totals, 0.0)
     norms, least = _norms(plus), np.finfo(float).tiny
@@ -116,19 +131,21 @@ def _advance(totals, tasks, differences, first, beta, gamma):
             norms = np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), least)
 
 
-def _weights(totals, n_steps, beta, gamma):
+def _weights(totals: _Floats, n_steps: int, beta: float, gamma: float) -> _Floats:
     """Weights after n_steps."""
     return group_shrink(-totals, beta * n_steps) / (gamma * math.sqrt(n_steps))
 
 
-def _draw(triplets, n_steps, rng):
+def _draw(
+    triplets: Sequence[_Places], n_steps: int, rng: np.random.RandomState
+) -> tuple[_Places, _Places]:
     """A task for each step, drawn uniformly, and one of its triplets."""
     sizes = np.array([len(own) for own in triplets])
     tasks = rng.randint(len(sizes), size=n_steps)
     return tasks, (np.cumsum(sizes) - sizes)[tasks] + rng.randint(sizes[tasks])
 
 
-def _drawn_differences(projections, tasks, drawn):
+def _drawn_differences(projections: Sequence[_Floats], tasks: _Places, drawn: _Places) -> _Floats:
     """The difference vectors of drawn triplets of several tasks."""
     differences = np.empty((len(tasks), projections[0].shape[1]))
     for t, P in enumerate(projections):
@@ -137,7 +154,9 @@ def _drawn_differences(projections, tasks, drawn):
     return differences
 
 
-def _run(projections, tasks, drawn, beta, gamma):
+def _run(
+    projections: Sequence[_Floats], tasks: _Places, drawn: _Places, beta: float, gamma: float
+) -> Iterator[_Floats]:
     """Weights after each twelfth part of the steps."""
     totals, every = np.zeros((len(projections), projections[0].shape[1])), -(-len(tasks) // 12)
     block = 2**18 // totals.shape[1] + 1
@@ -151,8 +170,13 @@ def _run(projections, tasks, drawn, beta, gamma):
 
 
 def joint_dual_averaging(
-    projections, triplets, beta, gamma=None, n_steps=60_000, random_state=None
-):
+    projections: Sequence[_Floats],
+    triplets: Sequence[_Places],
+    beta: float,
+    gamma: float | None = None,
+    n_steps: int = 60_000,
+    random_state: _Seed = None,
+) -> tuple[_Floats, _Floats]:
     """Weights of common directions for several tasks by regularised dual averaging.
 
     Parameters
@@ -257,27 +281,35 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
 
     metric_type = "distance"
 
-    def __init__(self, n_basis=100, beta=1e-4, gamma=None, n_steps=60_000, n_targets=3,
-                 n_impostors=10, random_state=None):  # fmt: skip
+    def __init__(
+        self,
+        n_basis: int | None = 100,
+        beta: float = 1e-4,
+        gamma: float | None = None,
+        n_steps: int = 60_000,
+        n_targets: int = 3,
+        n_impostors: int = 10,
+        random_state: _Seed = None,
+    ) -> None:  # fmt: skip
         self.n_basis, self.beta, self.gamma, self.n_steps = n_basis, beta, gamma, n_steps
         self.n_targets, self.n_impostors = n_targets, n_impostors
         self.random_state = random_state
 
-    def _triplets(self, name, X, y):
+    def _triplets(self, name: Any, X: _Matrix, y: NDArray[Any]) -> _Places:
         """A task's triplets; an error names the task."""
         try:
             return nearest_triplets(X, y, self.n_targets, self.n_impostors)
         except ValueError as error:
             raise ValueError(f"task {name!r}: {error}") from None
 
-    def _basis(self, X, y, rng):
+    def _basis(self, X: _Matrix, y: NDArray[Any], rng: np.random.RandomState) -> _Floats:
         """A task's own directions."""
         n_basis = self.n_basis
         if n_basis is None:
             n_basis = max(100, 20 * (len(set(y.tolist())) - 1))
         return local_fisher_basis(X, y, n_basis, random_state=rng)
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the weights of all tasks together.
 
         Parameters

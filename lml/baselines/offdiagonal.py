@@ -7,11 +7,13 @@ FISTA does the steps, and a duality gap bounds the error of the result.
 """
 
 import copy
-import numbers
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -21,10 +23,18 @@ from sklearn.utils.validation import validate_data
 
 from lml.coding import _finite, _fista_iterates
 from lml.initialisation import initial_dictionary
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite
-from lml.neighbors import _class_numbers
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _check_finite,
+    _Floats,
+    _is_real,
+    _Matrix,
+    _MatrixLike,
+)
+from lml.neighbors import _class_numbers, _LabelsLike
 from lml.penalties import OffDiagonalL1, nearest_psd
-from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
+from lml.triplets import _check_triplets, _count, _is_distance, _Seed, nearest_triplets
 
 __all__ = [
     "CodePenalty",
@@ -62,7 +72,7 @@ class TripletMap:
     ([3.0], [[-1.0, 0.0], [0.0, 4.0]])
     """
 
-    def __init__(self, projections, triplets, metric_type):
+    def __init__(self, projections: ArrayLike, triplets: ArrayLike, metric_type: str) -> None:
         self.distance = _is_distance(metric_type)
         self.projections = Z = check_array(projections, dtype=np.float64)
         self.triplets = _check_triplets(triplets, len(Z))
@@ -75,11 +85,11 @@ class TripletMap:
         self._starts = np.searchsorted(self._left, np.arange(len(Z) + 1))
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int]:
         """The number of triplets and the size of the code."""
         return len(self.triplets), self.projections.shape[1]
 
-    def margins(self, W):
+    def margins(self, W: _Floats) -> _Floats:
         """The margins <P_t, W> of a symmetric code W (d, d), shape (n_triplets,)."""
         Z = self.projections
         ZW = Z @ W
@@ -90,7 +100,7 @@ class TripletMap:
         squares = np.einsum("ij,ij->i", ZW, Z)
         return 2 * gaps + squares[self.triplets[:, 2]] - squares[self.triplets[:, 1]]
 
-    def adjoint(self, weights):
+    def adjoint(self, weights: _Floats) -> _Floats:
         """The mean of weights_t P_t, a symmetric (d, d) array."""
         Z, n_pairs = self.projections, len(self._left)
         counts = np.bincount(self._near, weights, n_pairs)
@@ -102,7 +112,7 @@ class TripletMap:
             S -= (Z.T * np.bincount(self._right, counts, len(Z))) @ Z
         return (S + S.T) / (2 * len(self.triplets))
 
-    def size(self):
+    def size(self) -> float:
         """The mean of ||P_t||^2, the unit of the ridge."""
         i, j, k = (self.projections[rows] for rows in self.triplets.T)
         a, b = (i - k, i - j) if self.distance else (i, j - k)
@@ -128,20 +138,21 @@ class CodePenalty:
     multiplier of the last call.
     """
 
-    def __init__(self, strength, psd=False):
-        self.off_diagonal, self.psd, self.multiplier = OffDiagonalL1(strength), psd, 0.0
+    def __init__(self, strength: float, psd: bool = False) -> None:
+        self.off_diagonal, self.psd = OffDiagonalL1(strength), psd
+        self.multiplier: _Floats | float = 0.0
 
-    def value(self, W):
+    def value(self, W: ArrayLike) -> float:
         """The penalty of a code W (d, d), feasible or not."""
         return self.off_diagonal.value(W)
 
-    def feasible(self, W):
+    def feasible(self, W: _Floats) -> _Floats:
         """W, with the multiple of the identity added that makes it feasible."""
         if not self.psd:
             return W
         return W + max(0.0, -linalg.eigvalsh(W, subset_by_index=[0, 0])[0]) * np.eye(len(W))
 
-    def prox(self, V, step=1.0, tol=1e-7, max_iter=30):
+    def prox(self, V: _Floats, step: float = 1.0, tol: float = 1e-7, max_iter: int = 30) -> _Floats:
         """argmin 1/2 ||W - V||^2 + step strength ||W||_1,off over the feasible W."""
         if not self.psd:
             return self.off_diagonal.prox(V, step)
@@ -179,18 +190,20 @@ class SmoothedHinge:
     width: float
     ridge: float
 
-    def multipliers(self, W):
+    def multipliers(self, W: _Floats) -> tuple[_Floats, _Floats]:
         """Slopes of the smoothed hinge in [0, 1] and what is missing to each margin."""
         missing = 1.0 - self.triplet_map.margins(W)
         return np.clip(missing / self.width, 0.0, 1.0), missing
 
-    def __call__(self, W):
+    def __call__(self, W: _Floats) -> tuple[float, _Floats]:
         a, missing = self.multipliers(W)
         value = np.mean(a * missing - 0.5 * self.width * a * a) + 0.5 * self.ridge * np.sum(W * W)
         return float(value), self.ridge * W - self.triplet_map.adjoint(a)
 
 
-def code_bounds(smooth, penalty, W):
+def code_bounds(
+    smooth: SmoothedHinge, penalty: CodePenalty, W: _Floats
+) -> tuple[_Floats, float, float, _Floats]:
     """A feasible code near W, its objective, and a lower bound of the minimum.
 
     Parameters
@@ -223,7 +236,9 @@ def code_bounds(smooth, penalty, W):
     return W, float(hinge + penalty.value(W) + ridge), float(bound), a
 
 
-def _checks(triplet_map, penalty, ridge, W, max_iter):
+def _checks(
+    triplet_map: TripletMap, penalty: CodePenalty, ridge: float, W: _Floats, max_iter: int
+) -> Iterator[tuple[int, float, _Floats, float, float, _Floats]]:
     """FISTA over falling widths; yields steps, width and the bounds every ten steps."""
     width, n_iter, step = 1.0, 0, 1.0 / (triplet_map.size() + ridge)
     while True:
@@ -238,7 +253,7 @@ def _checks(triplet_map, penalty, ridge, W, max_iter):
         n_iter, width, step = n_iter + done, width / 4, 4 * step
 
 
-def _warn_gap(gap, tol, n_iter):
+def _warn_gap(gap: float, tol: float, n_iter: int) -> None:
     """Say that the gap is not closed."""
     if gap > tol:
         warnings.warn(
@@ -265,24 +280,32 @@ class HingeCode:
         Steps done, width, smallest objective and largest bound so far, at each check.
     """
 
-    code: np.ndarray
+    code: _Floats
     objective: float
     bound: float
-    multipliers: np.ndarray
-    history: np.ndarray
+    multipliers: _Floats
+    history: _Floats
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """Bound of the error of the objective."""
         return self.objective - self.bound
 
     @property
-    def n_iter(self):
+    def n_iter(self) -> int:
         """FISTA's steps over all widths."""
         return int(self.history[-1, 0])
 
 
-def hinge_code(triplet_map, strength, ridge, psd=False, tol=1e-3, max_iter=5000, init=None):
+def hinge_code(
+    triplet_map: TripletMap,
+    strength: float,
+    ridge: float,
+    psd: bool = False,
+    tol: float = 1e-3,
+    max_iter: int = 5000,
+    init: ArrayLike | None = None,
+) -> HingeCode:
     """The code of least mean hinge with an off-diagonal l1 penalty and a ridge.
 
     Parameters
@@ -331,7 +354,7 @@ def hinge_code(triplet_map, strength, ridge, psd=False, tol=1e-3, max_iter=5000,
         raise ValueError(f"ridge is {ridge!r}: without a ridge above 0 there is no finite bound")
     penalty, d = CodePenalty(strength, psd), triplet_map.shape[1]
     W = np.zeros((d, d)) if init is None else np.array(init, dtype=float)
-    high, low, multipliers, history = np.inf, -np.inf, None, []
+    high, low, multipliers, history = np.inf, -np.inf, np.zeros(0), []
     checks = _checks(triplet_map, penalty, ridge, W, max_iter)
     for n_iter, width, code, objective, bound, a in checks:
         W, high = (code, objective) if objective < high else (W, high)
@@ -343,7 +366,13 @@ def hinge_code(triplet_map, strength, ridge, psd=False, tol=1e-3, max_iter=5000,
     return HingeCode(W, high, low, multipliers, np.array(history))
 
 
-def diagonal_code(triplet_map, ridge, psd=False, tol=1e-3, max_iter=5000):
+def diagonal_code(
+    triplet_map: TripletMap,
+    ridge: float,
+    psd: bool = False,
+    tol: float = 1e-3,
+    max_iter: int = 5000,
+) -> tuple[HingeCode, float]:
     """The best diagonal code, and a strength from which on it is the best code of all.
 
     Parameters
@@ -434,15 +463,26 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     ((4, 4), True)
     """
 
-    def __init__(self, metric_type="distance", penalty=0.1, ridge=1e-4, psd=None, dictionary=None,
-                 n_components=50, n_targets=3, n_impostors=10, tol=1e-3, max_iter=5000,
-                 random_state=None):  # fmt: skip
+    def __init__(
+        self,
+        metric_type: str = "distance",
+        penalty: float = 0.1,
+        ridge: float = 1e-4,
+        psd: bool | None = None,
+        dictionary: ArrayLike | None = None,
+        n_components: int = 50,
+        n_targets: int = 3,
+        n_impostors: int = 10,
+        tol: float = 1e-3,
+        max_iter: int = 5000,
+        random_state: _Seed = None,
+    ) -> None:  # fmt: skip
         self.metric_type, self.penalty, self.ridge = metric_type, penalty, ridge
         self.psd, self.dictionary, self.n_components = psd, dictionary, n_components
         self.n_targets, self.n_impostors = n_targets, n_impostors
         self.tol, self.max_iter, self.random_state = tol, max_iter, random_state
 
-    def fit(self, X, y):
+    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
         """Learn the code.
 
         Parameters
@@ -465,10 +505,10 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         self._check_parameters()
         learnt = copy.copy(self)
         learnt._fit(X, y)
-        self.__dict__ = vars(learnt)  # all at once: a fit that fails changes nothing
+        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X, y):
+    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
         """Check the rows, choose triplets and dictionary, solve."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -480,7 +520,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         Z = safe_sparse_dot(X, L.T, dense_output=True)
         self._learn(L, TripletMap(Z, triplets, self.metric_type))
 
-    def _learn(self, L, plane):
+    def _learn(self, L: _Floats, plane: TripletMap) -> None:
         """Solve for the diagonal code, then for the code; store."""
         ridge = self.ridge * (plane.size() or 1.0)
         psd = self.metric_type == "distance" if self.psd is None else bool(self.psd)
@@ -495,13 +535,13 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         self.objective_history_, self.n_triplets_ = found.history[:, 2], plane.shape[0]
         self.strength_, self.strength_max_ = strength, top
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
 
-    def _rows(self, X, y):
+    def _rows(self, X: _Matrix, y: _LabelsLike) -> _Floats:
         """The given dictionary, or the initial one."""
         if self.dictionary is None:
             rng = check_random_state(self.random_state)
@@ -514,14 +554,14 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
             )
         return L
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         """Every parameter in its range, or an error that says which one is not."""
         _is_distance(self.metric_type)
         if self.psd not in (None, False, True):
             raise ValueError(f"psd is {self.psd!r}: use True, False or None")
         for name, least in (("penalty", 0.0), ("ridge", 1e-300), ("tol", 0.0)):
             value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or not least <= value < np.inf:
+            if not _is_real(value) or not least <= value < np.inf:
                 bound = "above 0" if least else "of at least 0"
                 raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
         for name in ("n_components", "n_targets", "n_impostors", "max_iter"):

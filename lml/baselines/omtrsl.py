@@ -6,23 +6,26 @@ norm of the relation matrix. Coupling 0 is OASIS for each task alone, an infinit
 one OASIS on the pooled triplets.
 """
 
-from numbers import Real
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.coding import _finite
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, _Floats, _is_real, _Matrix, _MatrixLike, _Places
+from lml.neighbors import _LabelsLike
 from lml.oasis import OASIS
-from lml.triplets import sample_triplets
+from lml.triplets import _Seed, sample_triplets
 
 __all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
 
 
-def relation_inverse(n_tasks, coupling):
+def relation_inverse(n_tasks: int, coupling: float) -> _Floats:
     """The inverse of the relation matrix (1 + b) I - b / T 11' of T tasks.
 
     Parameters
@@ -51,7 +54,15 @@ def relation_inverse(n_tasks, coupling):
     return (1.0 - shared) * np.eye(n_tasks) + shared / n_tasks
 
 
-def multitask_step(W, task, anchor, positive, negative, aggressiveness, relation):
+def multitask_step(
+    W: _Floats,
+    task: int,
+    anchor: _Floats,
+    positive: _Floats,
+    negative: _Floats,
+    aggressiveness: float,
+    relation: _Floats,
+) -> tuple[_Floats, float]:
     """One step for all tasks: the nearest matrices that pay little hinge of one task.
 
     Parameters
@@ -96,7 +107,9 @@ def multitask_step(W, task, anchor, positive, negative, aggressiveness, relation
     return W + step * np.multiply.outer(relation[:, task], np.outer(anchor, q)), step
 
 
-def _stream(parts, n_steps, random_state):
+def _stream(
+    parts: list[tuple[Any, _Matrix, NDArray[Any]]], n_steps: int, random_state: _Seed
+) -> tuple[_Places, _Places]:
     """Triplets in turn: the task of each step and its rows in the concatenation."""
     starts = np.cumsum([0] + [X.shape[0] for _, X, _ in parts])
     drawn = []
@@ -109,7 +122,14 @@ def _stream(parts, n_steps, random_state):
     return owners, np.stack(drawn, axis=1).reshape(-1, 3)
 
 
-def _dense_form(X, owners, triplets, aggressiveness, relation, W):
+def _dense_form(
+    X: _Floats,
+    owners: _Places,
+    triplets: _Places,
+    aggressiveness: float,
+    relation: _Floats,
+    W: _Floats,
+) -> tuple[_Floats, _Floats]:
     """Run the steps on W (T, D, D) in place; returns the multipliers and the hinges."""
     norms = np.einsum("ij,ij->i", X, X)
     steps, losses = np.zeros((2, len(triplets)))
@@ -125,7 +145,15 @@ def _dense_form(X, owners, triplets, aggressiveness, relation, W):
     return steps, losses
 
 
-def _kernel_form(X, owners, triplets, aggressiveness, relation, weights, start):
+def _kernel_form(
+    X: _Matrix,
+    owners: _Places,
+    triplets: _Places,
+    aggressiveness: float,
+    relation: _Floats,
+    weights: _Floats,
+    start: FactoredMetric,
+) -> tuple[_Floats, _Floats]:
     """The same steps through scores of rows; weights (T, n) are relation[:, task of row]."""
     gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
     scores, norms = start.bilinear(X, X), gram.diagonal()
@@ -141,7 +169,7 @@ def _kernel_form(X, owners, triplets, aggressiveness, relation, weights, start):
     return steps, losses
 
 
-def _coefficients(triplets, steps, n_rows):
+def _coefficients(triplets: _Places, steps: _Floats, n_rows: int) -> _Matrix:
     """K of all steps, a sparse (n_rows, n_rows) array: the rows that were used only."""
     active = np.flatnonzero(steps)
     (i, j, k), tau = triplets[active].T, steps[active]
@@ -200,12 +228,19 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
 
     metric_type = "similarity"
 
-    def __init__(self, coupling=1.0, aggressiveness=0.1, n_steps=20_000, relation=None,
-                 init=None, random_state=None):  # fmt: skip
+    def __init__(
+        self,
+        coupling: float = 1.0,
+        aggressiveness: float = 0.1,
+        n_steps: int = 20_000,
+        relation: ArrayLike | None = None,
+        init: FactoredMetric | ArrayLike | None = None,
+        random_state: _Seed = None,
+    ) -> None:  # fmt: skip
         self.coupling, self.aggressiveness, self.n_steps = coupling, aggressiveness, n_steps
         self.relation, self.init, self.random_state = relation, init, random_state
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the metrics of all tasks.
 
         Parameters
@@ -242,7 +277,14 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
         return self
 
-    def _run(self, parts, owners, triplets, relation, start):
+    def _run(
+        self,
+        parts: list[tuple[Any, _Matrix, NDArray[Any]]],
+        owners: _Places,
+        triplets: _Places,
+        relation: _Floats,
+        start: FactoredMetric,
+    ) -> tuple[Sequence[FactoredMetric], _Floats, _Floats]:
         """Choose the form; returns the metrics, the multipliers and the hinges."""
         rows = [X.astype(np.float64, copy=False) for _, X, _ in parts]
         own = np.repeat(np.arange(len(rows)), [X.shape[0] for X in rows])
@@ -258,10 +300,10 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         steps, losses = _dense_form(*arguments, W)
         return [FactoredMetric.from_dense(M) for M in W], steps, losses
 
-    def _relation(self, n_tasks):
+    def _relation(self, n_tasks: int) -> _Floats:
         """The inverse of the relation matrix, given or of the coupling."""
         if self.relation is None:
-            if not isinstance(self.coupling, Real) or not self.coupling >= 0:
+            if not _is_real(self.coupling) or not self.coupling >= 0:
                 raise ValueError(f"coupling is {self.coupling!r}: give a number of at least 0")
             return relation_inverse(n_tasks, self.coupling)
         A = _finite(self.relation, "relation")
@@ -278,7 +320,9 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         return linalg.inv((A + A.T) / 2)
 
 
-def _weighted(X, K, weights, start):
+def _weighted(
+    X: _Matrix, K: _Matrix, weights: _Floats, start: FactoredMetric
+) -> list[FactoredMetric]:
     """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
     used = np.unique(np.concatenate(K.nonzero()))
     K, metrics = K[used][:, used], []

@@ -6,19 +6,24 @@
 a table of metrics the methods that read them.
 """
 
+from collections.abc import Hashable, Iterable
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d, get_tags
 
-from lml.neighbors import _as_array, _labels
+from lml.metrics import FactoredMetric, _Matrix, _MatrixLike
+from lml.neighbors import _as_array, _class_numbers, _labels, _LabelsLike
 from lml.single_task import TaskMetricsMixin
-from lml.triplets import _check_rows, _class_numbers
+from lml.triplets import _check_rows
 
 __all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
 
 
-def _is_name(name):
+def _is_name(name: Any) -> bool:
     """Whether a value can be found again in a table."""
     try:
         return name is not None and {name: name}.get(name) is name and bool(name == name)
@@ -26,7 +31,7 @@ def _is_name(name):
         return False
 
 
-def _task_names(tasks):
+def _task_names(tasks: Any) -> tuple[list[Any], list[Any]]:
     """The name of the task of each row, and the distinct names by first appearance."""
     names = list(tasks.tolist() if hasattr(tasks, "tolist") else tasks)
     for row, name in enumerate(names):
@@ -35,13 +40,15 @@ def _task_names(tasks):
     return names, list(dict.fromkeys(names))
 
 
-def _label_array(y):
+def _label_array(y: _LabelsLike) -> NDArray[Any]:
     """One label a row, in an array that keeps labels of different types apart."""
     _class_numbers(y)  # refuses rows without a label
     return _as_array(_labels(y)) if isinstance(y, (list, tuple)) else column_or_1d(y)
 
 
-def _check_table(X, y, tasks):
+def _check_table(
+    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[_Matrix, NDArray[Any], list[Any], list[Any]]:
     """Rows, labels, names of the rows' tasks, distinct names; all of them checked."""
     X, y, (names, distinct) = _check_rows(X), _label_array(y), _task_names(tasks)
     lengths = X.shape[0], len(y), len(names)
@@ -55,7 +62,9 @@ def _check_table(X, y, tasks):
     return X, y, names, distinct
 
 
-def split_tasks(X, y, tasks):
+def split_tasks(
+    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
+) -> list[tuple[Any, _Matrix, NDArray[Any]]]:
     """Take a table of several tasks apart.
 
     Parameters
@@ -112,12 +121,15 @@ class JointMetricsMixin(TaskMetricsMixin):
     [-36.0]
     """
 
+    metric_type: str
+    metrics_: dict[Hashable, FactoredMetric]
+
     @property
-    def metric_type_(self):
+    def metric_type_(self) -> str:
         """What the metrics are: "similarity" or "distance"."""
         return self.metric_type
 
-    def task_metric(self, task):
+    def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric of a task, a FactoredMetric; an error lists the known tasks."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
@@ -129,7 +141,7 @@ class JointMetricsMixin(TaskMetricsMixin):
             raise ValueError(f"task {task!r} is not known; known tasks: {list(self.metrics_)}")
         return self.metrics_[task]
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "metrics_", None))
 
 
@@ -171,20 +183,20 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     (2, 4)
     """
 
-    def __init__(self, estimator, shared_labels=True):
+    def __init__(self, estimator: BaseEstimator, shared_labels: bool = True) -> None:
         self.estimator, self.shared_labels = estimator, shared_labels
 
     @property
-    def metric_type(self):
+    def metric_type(self) -> str:  # type: ignore[override]  # that of the estimator
         """What the estimator learns: "similarity" or "distance"."""
         return getattr(self, "estimator_", self.estimator).metric_type
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def fit(self, X, y, *, tasks):
+    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn one metric from the rows of all tasks.
 
         Parameters
