@@ -584,14 +584,14 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         -------
         self
         """
-        rows, y, tasks = _check_table(X, y, tasks)
+        rows, labels, names = _check_table(X, y, tasks)
         columns = _columns(X)
         fresh = clone(self)
         places: dict[Any, list[int]] = {}
-        for row, task in enumerate(tasks):
+        for row, task in enumerate(names):
             places.setdefault(task, []).append(row)
         for task, own in places.items():
-            fresh.partial_fit(rows[own], [y[row] for row in own], task=task)
+            fresh.partial_fit(rows[own], [labels[row] for row in own], task=task)
         with _lock(self):
             self._state = replace(fresh._state, columns=columns)
         return self
@@ -878,18 +878,20 @@ def _copied(memory: Any) -> Any:
     return twin
 
 
-def _check_table(X, y, tasks):
+def _check_table(
+    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[_Matrix, list[Any], list[Hashable]]:
     """Rows, labels and names of tasks of a table, a list each."""
-    tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
-    for row, task in enumerate(tasks):
+    names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+    for row, task in enumerate(names):
         _check_name(task, f"tasks[{row}]")
         if task is None:
             raise ValueError(f"tasks[{row}] is None: give each row the name of its task")
-    rows, y = _check_rows(X), _labels(y)
-    check_consistent_length(rows, y, tasks)
-    if not tasks:
+    rows, labels = _check_rows(X), _labels(y)
+    check_consistent_length(rows, labels, names)
+    if not names:
         raise ValueError("X has 0 rows: give the rows of at least one task")
-    return rows, y, tasks
+    return rows, labels, names
 
 
 def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:

@@ -396,9 +396,9 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         return tags
 
 
-def _rows_by_task(tasks):
+def _rows_by_task(tasks: Iterable[Hashable]) -> dict[Hashable, list[int]]:
     """Row numbers of each task, by first appearance."""
-    places = {}
+    places: dict[Hashable, list[int]] = {}
     for row, task in enumerate(tasks):
         try:
             places.setdefault(task, []).append(row)
