@@ -90,12 +90,18 @@ def class_scatter(X: _MatrixLike, y: _LabelsLike) -> tuple[_Floats, _Floats]:
     return within, gamma.T @ gamma
 
 
-def _ridge(within: _Floats, gamma: _Floats, n_features: int, regularization: float) -> float:
-    """The multiple of the identity that is added to the within scatter."""
-    inside, between = np.trace(within), np.sum(np.square(gamma))
+def _ridge(inside: float, between: float, n_features: int, regularization: float) -> float:
+    """The multiple of the identity that is added to the within scatter, from both traces."""
     if regularization and inside <= 1e-12 * between:  # one distinct row a class
         return max(between, 1.0) / n_features
     return regularization * inside / n_features
+
+
+def _largest(A: _Floats, n_directions: int) -> _Floats:
+    """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
+    values, U = linalg.eigh(A)
+    order = np.argsort(-values)[:n_directions]
+    return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
 
 def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -> _Floats:
@@ -105,18 +111,19 @@ def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -
     except linalg.LinAlgError as error:
         raise ValueError(f"regularization is too small ({error}): raise it") from error
     half = linalg.cho_solve(factor, gamma.T)  # (D, classes)
-    values, U = linalg.eigh(gamma @ half)
-    order = np.argsort(-values)[:n_directions]
-    order = order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]
-    return (half @ U[:, order]).T
+    return (half @ _largest(gamma @ half, n_directions)).T
+
+
+def _centred_gram(X: _Matrix) -> _Floats:
+    """Inner products (n, n) of the centred rows."""
+    gram = safe_sparse_dot(X, X.T, dense_output=True)
+    gram = gram - gram.mean(axis=0)
+    return gram - gram.mean(axis=1, keepdims=True)
 
 
 def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
     """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
-    gram = safe_sparse_dot(X, X.T, dense_output=True)
-    gram = gram - gram.mean(axis=0)
-    gram -= gram.mean(axis=1, keepdims=True)
-    squares, U = linalg.eigh(gram)
+    squares, U = linalg.eigh(_centred_gram(X))
     keep = squares > 1e-13 * max(squares[-1], 0.0)
     root = np.sqrt(squares[keep])
     return U[:, keep] * root, U[:, keep] / root
@@ -128,14 +135,36 @@ def _fix_signs(V: _Floats) -> _Floats:
     return V * np.sign(largest) / np.linalg.norm(V, axis=1, keepdims=True)
 
 
+_SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
+
+
+def _row_coefficients(
+    X: _Matrix, codes: _Places, n_directions: int, regularization: float
+) -> _Floats:
+    """Coefficients A (directions, n) with Fisher directions A X; for fewer rows than features."""
+    K, counts = _centred_gram(X), np.bincount(codes)
+    means = (codes == np.arange(len(counts))[:, None]) / counts[:, None]  # (classes, n)
+    G, of_means = np.sqrt(counts)[:, None] * means, means @ K
+    deviations = K - of_means[codes]
+    within = deviations - (deviations @ means.T)[:, codes]
+    ridge = _ridge(np.trace(within), np.vdot(G @ K, G), X.shape[1], regularization)
+    factor = linalg.cho_factor(within + ridge * np.eye(len(K)))
+    N = (G - linalg.cho_solve(factor, deviations @ G.T).T) / ridge
+    A = _largest(np.sqrt(counts)[:, None] * of_means @ N.T, n_directions).T @ N
+    return A - A.mean(axis=1, keepdims=True)
+
+
 def _directions(X: _Matrix, codes: _Places, n_directions: int, regularization: float) -> _Floats:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
         X = X - X.mean(axis=0)  # CSR rows are centred implicitly below
+    if n < D and regularization >= _SOLVED_BY_ROWS:
+        A = _row_coefficients(X, codes, n_directions, regularization)
+        return _fix_signs(safe_sparse_dot(X.T, A.T, dense_output=True).T)
     Z, back = (X, None) if n >= D else _coordinates(X)
     within, gamma = _scatter(Z, codes)
-    ridge = _ridge(within, gamma, D, regularization)
+    ridge = _ridge(np.trace(within), np.sum(np.square(gamma)), D, regularization)
     V = _leading(within, gamma, ridge, n_directions)
     if back is not None:
         V = safe_sparse_dot(X.T, back @ V.T, dense_output=True).T  # back sums to zero
@@ -182,8 +211,8 @@ def fisher_directions(
 
     Notes
     -----
-    Derived in chapter 7 (fisher), eqs. (fisher-eigen), (fisher-ridge) and (fisher-coordinates).
-    Paper: section IV, "Lifelong dictionary initialization".
+    Derived in chapter 7 (fisher), eqs. (fisher-eigen), (fisher-ridge), (fisher-coordinates) and
+    (fisher-woodbury). Paper: section IV, "Lifelong dictionary initialization".
 
     Examples
     --------

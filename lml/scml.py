@@ -77,10 +77,11 @@ def _mean_hinge(
     a, b, (near, far) = table
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
-    distances, step = np.empty(len(a)), max(1, 2**20 // max(len(active), 1))
+    distances, step = np.empty(len(a)), max(1, 2**16 // max(len(active), 1))  # in the cache
     for start in range(0, len(a), step):
         part = slice(start, start + step)
-        distances[part] = np.square(scaled[a[part]] - scaled[b[part]]).sum(axis=1)
+        gaps = scaled[a[part]] - scaled[b[part]]
+        distances[part] = np.einsum("ij,ij->i", gaps, gaps)
     return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
 
 
@@ -127,31 +128,58 @@ def _scaled_gamma(projections: _Floats, triplets: _Places, gamma: float | None) 
     """The given gamma, or one fifth of the mean squared length of the differences."""
     if gamma is not None:
         return gamma
-    total, step = 0.0, max(1, 2**20 // max(projections.shape[1], 1))
+    total, step = 0.0, max(1, 2**16 // max(projections.shape[1], 1))
     for start in range(0, len(triplets), step):
         part = triplet_differences(projections, triplets[start : start + step])
-        total += float(np.sum(np.square(part)))
+        total += float(np.vdot(part, part))
     return total / max(5 * len(triplets), 1)
 
 
-def _advance(
-    projections: _Floats,
-    triplets: _Places,
-    weights: _Floats,
-    total: _Floats,
-    first: int,
-    beta: float,
-    gamma: float,
-) -> _Floats:
-    """Weights after a step on each triplet, numbered from first + 1; total is updated."""
-    block = 2**18 // max(len(weights), 1) + 1
-    for start in range(0, len(triplets), block):
-        differences = triplet_differences(projections, triplets[start : start + block])
-        for t, z in enumerate(differences, start=first + start + 1):
-            if weights @ z > -1.0:  # the hinge is active
-                total += z
-            weights = np.maximum(-total - beta * t, 0.0) / (gamma * np.sqrt(t))
-    return weights
+def _advance(Z: _Floats, sums: _Floats, first: int, beta: float, gamma: float) -> None:
+    """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
+    done, largest = first + np.arange(len(Z)), np.empty_like(sums)
+    floors = beta * done
+    limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
+    limits[done == 0] = -np.inf
+    for z, floor, limit in zip(Z, floors.tolist(), limits.tolist()):
+        np.maximum(sums, floor, out=largest)
+        if largest.dot(z) > limit:
+            sums -= z
+
+
+class _Differences:
+    """The differences z of triplets (m, 3), from the squares of their distinct pairs."""
+
+    def __init__(self, projections: _Floats, triplets: _Places) -> None:
+        self.parts, self.table = (projections, triplets), _pair_table(triplets, len(projections))
+        a, b, _ = self.table
+        self.squares: _Floats | None = None
+        if len(a) * projections.shape[1] <= 2**23:
+            self.squares = np.square(projections[a] - projections[b])
+
+    def rows(self, numbers: _Places) -> _Floats:
+        """Differences of the triplets of these numbers."""
+        near, far = self.table[2][:, numbers]
+        if self.squares is None:
+            return triplet_differences(self.parts[0], self.parts[1][numbers])
+        return self.squares[near] - self.squares[far]
+
+    def mean_hinge(self, weights: _Floats) -> float:
+        """Mean of [1 + w'z]_+ over all triplets."""
+        if self.squares is None:
+            return _mean_hinge(weights, self.parts[0], self.table)
+        distances = self.squares @ weights
+        near, far = self.table[2]
+        return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
+
+    def descend(
+        self, numbers: _Places, sums: _Floats, first: int, beta: float, gamma: float
+    ) -> None:
+        """A step on each of the triplets of these numbers, numbered from first + 1."""
+        block = 2**16 // max(len(sums), 1) + 1
+        for start in range(0, len(numbers), block):
+            Z = self.rows(numbers[start : start + block])
+            _advance(Z, sums, first + start, beta, gamma)
 
 
 def dual_averaging(
@@ -189,8 +217,8 @@ def dual_averaging(
 
     Notes
     -----
-    Derived in chapter 8 (scml), eqs. (scml-dual-averaging), (scml-step) and (scml-gamma).
-    Paper: section V-A (stSCML).
+    Derived in chapter 8 (scml), eqs. (scml-dual-averaging), (scml-step), (scml-active) and
+    (scml-gamma). Paper: section V-A (stSCML).
 
     Examples
     --------
@@ -200,16 +228,16 @@ def dual_averaging(
     [0.0, 0.25]
     """
     rng, gamma = check_random_state(random_state), _scaled_gamma(projections, triplets, gamma)
-    weights, total, history = np.zeros(projections.shape[1]), np.zeros(projections.shape[1]), [1.0]
-    best = weights
+    (best, sums), history = np.zeros((2, projections.shape[1])), [1.0]
     if not gamma:  # every difference is zero: no weights can change the loss
         return best, np.array(history)
-    draws, every = triplets[rng.randint(len(triplets), size=n_steps)], -(-n_steps // 20)
-    table = _pair_table(triplets, len(projections))
+    draws, every = rng.randint(len(triplets), size=n_steps), -(-n_steps // 20)
+    differences = _Differences(projections, triplets)
     for first in range(0, n_steps, every):
-        part = draws[first : first + every]
-        weights = _advance(projections, part, weights, total, first, beta, gamma)
-        history.append(_mean_hinge(weights, projections, table) + beta * weights.sum())
+        last = min(first + every, n_steps)
+        differences.descend(draws[first:last], sums, first, beta, gamma)
+        weights = np.maximum(sums - beta * last, 0.0) / (gamma * np.sqrt(last))
+        history.append(differences.mean_hinge(weights) + beta * weights.sum())
         if history[-1] <= min(history):
             best = weights
     return best, np.array(history)

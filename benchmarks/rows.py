@@ -1,0 +1,459 @@
+"""The rows of the benchmark: two ways to do the same work, and what must agree.
+
+A row's `prepare` makes the data; `ours` and each of `peers` do the work on it and return
+arrays and numbers; `check` compares them. Only the work is timed. A function may return
+``{"seconds": s}`` when it measures itself, or ``{"units": u}`` when it did u times the work.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import linalg, optimize
+
+from lml.baselines.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
+from lml.baselines.mtlmnn import MultiTaskLMNN
+from lml.baselines.mtscml import MultiTaskSCML
+from lml.coding import CodeLoss, code_metric, fista
+from lml.datasets import Task, load_isolet_tasks, load_sentiment_tasks, load_usps_tasks
+from lml.evaluation import LifelongKNeighborsClassifier
+from lml.fisher import local_fisher_basis
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest
+from lml.oasis import OASIS, passive_aggressive_step
+from lml.penalties import OffDiagonalL1
+from lml.scml import SCML
+from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
+
+Data = dict[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    work: str
+    prepare: Callable[[bool], Data]  # quick or not
+    ours: Callable[[Data], Result]
+    check: Callable[[Data, Result, Result], tuple[bool, str]]
+    peers: dict[str, Callable[[Data], Result]] = field(default_factory=dict)
+    goal: float = 0.0  # peer's time / our time at least this
+    seconds: float = 0.0  # or: our time at most this
+    megabytes: float = 0.0  # and: our peak memory at most this
+    runs: int = 5
+    quick: bool = True  # whether the quick form has it
+
+
+# ---- OASIS
+
+
+def _oasis_data(load: Callable[..., list[Task]], n_steps: int) -> Data:
+    task = load(random_state=0)[0]
+    triplets = sample_triplets(task.y_train, n_steps, random_state=0)
+    return {"X": task.X_train, "y": task.y_train, "triplets": triplets}
+
+
+def _oasis(data: Data) -> Result:
+    model = OASIS(0.1, n_steps=len(data["triplets"]), random_state=0).fit(data["X"], data["y"])
+    return {"W": model.metric_.to_dense(), "updates": model.n_updates_}
+
+
+def _oasis_loop(data: Data) -> Result:
+    X, W = data["X"], np.eye(data["X"].shape[1])
+    for i, j, k in data["triplets"]:
+        W, _ = passive_aggressive_step(W, X[i], X[j], X[k], 0.1)
+    return {"W": W}
+
+
+def _same_matrix(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    gap = float(np.abs(ours["W"] - peer["W"]).max())
+    share = float(ours["updates"]) / len(data["triplets"])
+    return gap <= 1e-10, f"largest difference {gap:.1e}; {100 * share:.0f} % of steps update"
+
+
+def _raw_reviews(quick: bool) -> Data:
+    return {}
+
+
+def _lifelong_reviews(data: Data) -> Result:
+    """From the files to the errors of four tasks."""
+    tasks = load_sentiment_tasks("raw", random_state=0)
+    learner = LifelongMetricLearner(OASIS(), random_state=0)
+    model = LifelongKNeighborsClassifier(learner)
+    for task in tasks:
+        learner.partial_fit(task.X_train, task.y_train, task=task.name)
+        model.fit(task.X_train, task.y_train, task=task.name)
+    errors = [np.mean(model.predict(t.X_test, task=t.name) != t.y_test) for t in tasks]
+    return {"errors": np.array(errors), "D": tasks[0].X_train.shape[1]}
+
+
+def _learnt_something(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    mean = float(np.mean(ours["errors"]))
+    return mean < 0.4, f"D = {int(ours['D'])}; mean error {100 * mean:.1f} %"
+
+
+# ---- SCML and LMNN against metric-learn
+
+
+def _task_data(load: Callable[..., list[Task]]) -> Data:
+    task = load(random_state=0)[0]
+    return {"X": task.X_train, "y": np.unique(task.y_train, return_inverse=True)[1]}
+
+
+def _components(metric: FactoredMetric) -> Result:
+    return {"L": metric.components()}
+
+
+def _scml_objective(data: Data, L: np.ndarray) -> float:
+    """Mean hinge of nearest triplets plus beta tr M, the sum of weights of unit directions."""
+    triplets = nearest_triplets(data["X"], data["y"])
+    hinge = triplet_loss(FactoredMetric.from_components(L), data["X"], triplets, "distance")
+    return hinge + 1e-5 * float(np.sum(np.square(L)))
+
+
+def _scml_ours(data: Data) -> Result:
+    return _components(SCML(400, beta=1e-5, random_state=0).fit(data["X"], data["y"]).metric_)
+
+
+def _scml_peer(data: Data) -> Result:
+    from metric_learn import SCML_Supervised
+
+    peer = SCML_Supervised(
+        k_genuine=3, k_impostor=10, basis="lda", n_basis=400, beta=1e-5, max_iter=10_000,
+        batch_size=10, output_iter=500, random_state=0,
+    )  # fmt: skip
+    return {"L": peer.fit(data["X"], data["y"]).components_}
+
+
+def _lmnn_objective(data: Data, L: np.ndarray) -> float:
+    """Half pull, half push, three targets a row."""
+    targets, Z = target_neighbors(data["X"], data["y"]), data["X"] @ L.T
+    return lmnn_loss_gradient(Z, targets, impostors(Z, data["y"], targets)).exact
+
+
+def _lmnn_ours(data: Data) -> Result:
+    return _components(LMNN().fit(data["X"], data["y"]).metric_)
+
+
+def _lmnn_peer(data: Data) -> Result:
+    from metric_learn import LMNN as Peer
+
+    peer = Peer(n_neighbors=3, regularization=0.5, random_state=0)
+    return {"L": peer.fit(data["X"], data["y"]).components_}
+
+
+def _no_worse(objective: Callable[[Data, np.ndarray], float]) -> Callable[..., tuple[bool, str]]:
+    def check(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+        mine, other = objective(data, ours["L"]), objective(data, peer["L"])
+        return mine <= other * (1 + 1e-9), f"objective {mine:.4g}, peer {other:.4g}"
+
+    return check
+
+
+def _lmnn_runs(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    rare = int(np.bincount(data["y"]).min())
+    value = _lmnn_objective(data, ours["L"])
+    return bool(np.isfinite(value)), f"runs; smallest class {rare} row(s), where the peer stops"
+
+
+# ---- local Fisher bases
+
+
+def _fisher_data(quick: bool) -> Data:
+    return {**_task_data(load_isolet_tasks), "n_basis": 100 if quick else 500, "scales": (3, 2)}
+
+
+def _fisher_ours(data: Data) -> Result:
+    return {"F": local_fisher_basis(data["X"], data["y"], data["n_basis"], data["scales"], 0)}
+
+
+def _fisher_full(data: Data) -> Result:
+    """The same regions, each by a full eigenproblem of D x D scatter matrices."""
+    from lml import fisher
+
+    X, y = data["X"] - data["X"].mean(axis=0), data["y"]
+    q, D = int(y.max()), X.shape[1]
+    n_regions = -(-data["n_basis"] // (2 * q))
+    ranked = fisher._ranked_by_class(X, y, fisher._centres(X, n_regions, 0))
+    found = []
+    for rows in fisher._regions(ranked, list(data["scales"])):
+        within, between = fisher.class_scatter(X[rows], y[rows])
+        ridge = np.trace(within) / D
+        _, V = linalg.eigh(between, within + ridge * np.eye(D))
+        V = V[:, ::-1][:, :q].T
+        found.append(V / np.linalg.norm(V, axis=1, keepdims=True))
+    return {"F": np.concatenate(found)[: data["n_basis"]]}
+
+
+def _same_directions(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    gap = 1.0 - float(np.abs(np.sum(ours["F"] * peer["F"], axis=1)).min())
+    return gap < 1e-8, f"directions agree to {max(gap, 0.0):.1e} (1 - |cosine|)"
+
+
+# ---- coding
+
+
+def _coding_data(quick: bool, orthonormal: bool) -> Data:
+    """A target of rank 200 and a dictionary of 120 rows on 617 features."""
+    rng = np.random.default_rng(0)
+    F, L = rng.normal(size=(200, 617)) / 25, rng.normal(size=(120, 617)) / 25
+    L = np.linalg.qr(L.T)[0].T if orthonormal else L
+    target = FactoredMetric(0.0, F, rng.normal(size=200) ** 2)
+    return {"L": L, "target": target, "penalty": 0.01}
+
+
+def _coding_ours(data: Data) -> Result:
+    result = code_metric(data["L"], data["target"], data["penalty"])
+    scale = np.linalg.norm(data["target"].project(data["L"]))
+    return {
+        "W": result.code, "objective": result.objective, "n_iter": result.n_iter,
+        "certificate": result.certificate / scale,
+    }  # fmt: skip
+
+
+def _coding_lbfgs(data: Data) -> Result:
+    """Off-diagonal entries split into two non-negative parts: a smooth problem with bounds."""
+    L, strength = data["L"], data["penalty"]
+    A, B, d = L @ L.T, data["target"].project(L), len(L)
+    B, off = (B + B.T) / 2, ~np.eye(d, dtype=bool)
+    constant = 0.5 * data["target"].inner(data["target"])
+
+    def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
+        plus, minus = parts.reshape(2, d, d)
+        W = plus - minus
+        gradient = A @ W @ A - B
+        value = 0.5 * np.sum(W * (gradient - B)) + constant + strength * (plus + minus)[off].sum()
+        slopes = np.stack([gradient, -gradient]) + strength * off
+        return float(value), slopes.ravel()
+
+    options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-9}
+    found = optimize.minimize(
+        objective, np.zeros(2 * d * d), jac=True, method="L-BFGS-B", options=options,
+        bounds=optimize.Bounds(0.0, np.inf),
+    )  # fmt: skip
+    plus, minus = found.x.reshape(2, d, d)
+    return {"W": plus - minus, "objective": found.fun}
+
+
+def _coded(limit: float, most: int) -> Callable[..., tuple[bool, str]]:
+    def check(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+        good = ours["certificate"] < limit and ours["n_iter"] <= most
+        good &= bool(ours["objective"] <= peer["objective"] * (1 + 1e-10))
+        return bool(good), (
+            f"certificate {float(ours['certificate']):.1e}, {int(ours['n_iter'])} steps; objective"
+            f" {float(ours['objective']):.8g}, peer {float(peer['objective']):.8g}"
+        )
+
+    return check
+
+
+_ITERATIONS = 100
+
+
+def _iterations_ours(data: Data) -> Result:
+    """A fixed number of proximal steps on a problem whose step size is known."""
+    A, B = data["L"] @ data["L"].T, data["target"].project(data["L"])
+    smooth, step = CodeLoss(A, (B + B.T) / 2, 0.0), np.linalg.norm(A, 2) ** -2
+    result = fista(
+        smooth, OffDiagonalL1(data["penalty"]), np.zeros_like(A), step, tol=0.0,
+        max_iter=_ITERATIONS, affine_gradient=True,
+    )  # fmt: skip
+    return {"n": result.n_iter}
+
+
+def _iterations_products(data: Data) -> Result:
+    """Two d x d products an iteration: what nothing can be below."""
+    A, W = data["L"] @ data["L"].T, data["target"].project(data["L"])
+    for _ in range(_ITERATIONS):
+        out = A @ W @ A
+    return {"n": _ITERATIONS, "last": out[0, 0]}
+
+
+def _as_many(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    return int(ours["n"]) == int(peer["n"]), f"{int(ours['n'])} iterations each, d = 120"
+
+
+# ---- adding a task
+
+
+def _twenty_tasks(quick: bool) -> Data:
+    """Twenty tasks of Isolet size: five groups of speakers in four random splits."""
+    splits = [load_isolet_tasks(random_state=seed) for seed in range(4)]
+    tasks = [(f"{t.name}/{seed}", t) for seed, part in enumerate(splits) for t in part]
+    learner = LifelongMetricLearner(SCML(random_state=0), n_components=120, random_state=0)
+    for name, task in tasks[:-1]:
+        learner.partial_fit(task.X_train, task.y_train, task=name)
+    X, y = (np.concatenate([getattr(t, part) for _, t in tasks]) for part in ("X_train", "y_train"))
+    names = [name for name, t in tasks for _ in t.y_train]
+    return {"learner": learner, "last": tasks[-1], "X": X, "y": y, "names": names}
+
+
+def _add_task(data: Data) -> Result:
+    name, task = data["last"]
+    data["learner"].partial_fit(task.X_train, task.y_train, task=name)
+    return {"tasks": len(data["learner"].tasks_)}
+
+
+def _retrain(prototype: Any) -> Callable[[Data], Result]:
+    def run(data: Data) -> Result:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = prototype.fit(data["X"], data["y"], tasks=data["names"])
+        return {"tasks": len(model.tasks_)}
+
+    return run
+
+
+def _same_tasks(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    return int(ours["tasks"]) == int(peer["tasks"]) == 20, "20 tasks known to both"
+
+
+def _many_tasks(quick: bool) -> Data:
+    """Small tasks, so that what grows with their number cannot hide."""
+    rng = np.random.default_rng(0)
+    last = 100 if quick else 1000
+    learner = LifelongMetricLearner(OASIS(n_steps=200), n_components=20, random_state=0)
+    return {"rng": rng, "last": last, "learner": learner}
+
+
+def _small_task(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    y = np.tile([0, 1, 2], 20)
+    return rng.normal(size=(60, 50)) + 2 * rng.normal(size=(3, 50))[y], y
+
+
+def _late_task(data: Data) -> Result:
+    """Seconds of a task around the last one, and around the tenth."""
+    seconds = []
+    for t in range(data["last"]):
+        X, y = _small_task(data["rng"])
+        begun = time.perf_counter()
+        data["learner"].partial_fit(X, y, task=t)
+        seconds.append(time.perf_counter() - begun)
+    early, late = np.median(seconds[5:15]), np.median(seconds[-10:])
+    return {"seconds": late, "early": early, "late": late, "last": data["last"]}
+
+
+def _flat(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    ratio = float(ours["late"] / ours["early"])
+    return ratio <= 1.5, f"task {int(ours['last'])} takes {ratio:.2f} times task 10"
+
+
+# ---- growth with the number of features
+
+
+def _wide_tasks(D: int) -> Data:
+    rng, tasks = np.random.default_rng(0), []
+    y = np.tile([0, 1], 100)
+    for _ in range(4):
+        X = rng.normal(size=(200, D))
+        X[:, :20] += 3 * rng.normal(size=(2, 20))[y]
+        tasks.append((X / np.sqrt(D), y))
+    return {"tasks": tasks}
+
+
+def _wide_run(data: Data) -> Result:
+    learner = LifelongMetricLearner(OASIS(n_steps=5000), n_components=40, random_state=0)
+    for t, (X, y) in enumerate(data["tasks"]):
+        learner.partial_fit(X, y, task=t)
+    return {"tasks": len(learner.tasks_)}
+
+
+def _ran(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    return int(ours["tasks"]) == 4, "four tasks of 200 dense rows"
+
+
+# ---- neighbours
+
+
+def _references(quick: bool) -> Data:
+    rng = np.random.default_rng(0)
+    n, D, rank = (20_000 if quick else 100_000), 200, 50
+    X = rng.normal(size=(n + 1000, D))
+    metric = FactoredMetric(0.0, rng.normal(size=(rank, D)) / 14, rng.random(rank))
+    return {"queries": X[:1000], "references": X[1000:], "metric": metric}
+
+
+def _neighbours_ours(data: Data) -> Result:
+    nearest, _ = k_nearest(data["metric"], data["queries"], data["references"], "distance", 3)
+    return {"nearest": nearest, "units": 1.0}
+
+
+def _neighbours_callable(data: Data) -> Result:
+    from sklearn.neighbors import NearestNeighbors
+
+    distance = data["metric"].distance_function()
+    model = NearestNeighbors(n_neighbors=3, algorithm="brute", metric=distance)
+    return {"nearest": model.fit(data["references"]).kneighbors(data["queries"][:1])[1],
+            "units": 0.001}  # fmt: skip
+
+
+def _neighbours_embedded(data: Data) -> Result:
+    from sklearn.neighbors import NearestNeighbors
+
+    model = NearestNeighbors(n_neighbors=3, algorithm="brute")
+    model.fit(data["metric"].embed(data["references"]))
+    return {"nearest": model.kneighbors(data["metric"].embed(data["queries"]))[1]}
+
+
+def _same_neighbours(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    n = len(peer["nearest"])
+    return np.array_equal(ours["nearest"][:n], peer["nearest"]), f"same neighbours of {n} queries"
+
+
+WIDTHS = (256, 1024, 4096, 16_384, 35_846)
+ROWS: dict[str, Row] = {
+    "oasis-sentiment": Row(
+        "OASIS, 20,000 steps, n 800, D 200", lambda q: _oasis_data(load_sentiment_tasks, 20_000),
+        _oasis, _same_matrix, {"numpy loop": _oasis_loop}, goal=8),
+    "oasis-isolet": Row(
+        "OASIS, 20,000 steps, n 156, D 617", lambda q: _oasis_data(load_isolet_tasks, 20_000),
+        _oasis, _same_matrix, {"numpy loop": _oasis_loop}, goal=60),
+    "oasis-raw": Row(
+        "OASIS and LML, four tasks of raw text", _raw_reviews, _lifelong_reviews,
+        _learnt_something, seconds=60, megabytes=1500, runs=3),
+    "scml-sentiment": Row(
+        "SCML, 100,000 triplets, 400 bases", lambda q: _task_data(load_sentiment_tasks),
+        _scml_ours, _no_worse(_scml_objective), {"metric-learn": _scml_peer}, goal=8),
+    "lmnn-usps": Row(
+        "LMNN, n 176, D 256", lambda q: _task_data(load_usps_tasks), _lmnn_ours,
+        _no_worse(_lmnn_objective), {"metric-learn": _lmnn_peer}, goal=4),
+    "lmnn-sentiment": Row(
+        "LMNN, n 800, D 200", lambda q: _task_data(load_sentiment_tasks), _lmnn_ours,
+        _no_worse(_lmnn_objective), {"metric-learn": _lmnn_peer}, goal=40, runs=1, quick=False),
+    "lmnn-isolet": Row(
+        "LMNN, n 156, D 617", lambda q: _task_data(load_isolet_tasks), _lmnn_ours, _lmnn_runs),
+    "fisher-isolet": Row(
+        "local Fisher bases, D 617, 78 rows a region", _fisher_data, _fisher_ours,
+        _same_directions, {"full eigenproblem": _fisher_full}, goal=10, runs=3),
+    "coding-orthonormal": Row(
+        "coding, d 120, orthonormal rows", lambda q: _coding_data(q, True), _coding_ours,
+        _coded(1e-12, 0), {"L-BFGS-B": _coding_lbfgs}, goal=1, runs=3),
+    "coding-any": Row(
+        "coding, d 120, random rows", lambda q: _coding_data(q, False), _coding_ours,
+        _coded(1e-8, 200), {"L-BFGS-B": _coding_lbfgs}, goal=1, runs=3),
+    "coding-iteration": Row(
+        "an iteration of coding, d 120", lambda q: _coding_data(q, False), _iterations_ours,
+        _as_many, {"two d x d products": _iterations_products}, goal=1 / 1.5),
+    "task-20": Row(
+        "task 20 of Isolet size", _twenty_tasks, _add_task, _same_tasks,
+        {"mtSCML on all": _retrain(MultiTaskSCML(random_state=0)),
+         "mtLMNN on all": _retrain(MultiTaskLMNN(tol=0.01))},
+        goal=50, runs=1, quick=False),
+    "task-1000": Row("task 1,000 against task 10", _many_tasks, _late_task, _flat, runs=3),
+    **{f"width-{D}": Row(
+        f"lifelong run, D {D}", lambda q, D=D: _wide_tasks(D), _wide_run, _ran, runs=3)
+        for D in WIDTHS},
+    "neighbours-callable": Row(
+        "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
+        {"scikit-learn, callable": _neighbours_callable}, goal=100, runs=3),
+    "neighbours-embedded": Row(
+        "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
+        {"scikit-learn, embedded": _neighbours_embedded}, goal=0.5, runs=3),
+}  # fmt: skip
