@@ -5,6 +5,7 @@ PYTHON ?= python3
 PYTHON_OLDEST ?= python3.11
 VENV := .venv
 OLDEST := .venv-oldest
+PEERS := .venv-peers
 BIN := $(CURDIR)/$(VENV)/bin
 JOBS ?= auto
 
@@ -23,10 +24,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-oldest coverage dist tangle execute site-check results verify clean
+.PHONY: help book test test-oldest coverage dist tangle execute site-check results verify bench bench-quick clean
 
-# Tests of the book, of its tools and of the pins; the others are the package's own.
-BOOK_TESTS := book_cases chapters readme site structure tangle
+# Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
+BOOK_TESTS := benchmarks book_cases chapters readme site structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -55,7 +56,7 @@ book: $(VENV)/ready  ## build lml from the chapters, execute them, render the si
 test: $(VENV)/ready  ## tangle check, ruff, mypy, pytest, nbval and the contract of the chapters
 	$(BIN)/python tools/tangle.py --check
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check lml tests tools book/_ext
+	$(BIN)/ruff format --check lml tests tools benchmarks book/_ext
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
@@ -96,6 +97,18 @@ results: $(VENV)/ready  ## run what is missing of the experiments on real data, 
 
 verify: $(VENV)/ready  ## run a slice of the experiments again and compare bit for bit
 	$(BIN)/python -m lml.experiments verify --repeats 1 --systems euclidean oasis logistic omtrsl
+
+# What metric-learn needs clashes with the pins of the book: the peers have their own environment.
+$(PEERS)/pins: benchmarks/requirements-peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
+	@touch $@
+
+bench: $(VENV)/ready $(PEERS)/pins  ## measure time and memory beside the peers (an hour), into results/
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(VENV)/ready $(PEERS)/pins  ## the same with one run a row, minutes, into results/report
+	$(BIN)/python -m benchmarks --quick
 
 clean:  ## remove what was built, keep the environment
 	rm -rf _build build dist

@@ -1,7 +1,8 @@
-"""Run the benchmark: ``python -m benchmarks [--quick] [--only ROW ...] [--out FILE]``.
+"""Run the benchmark: ``python -m benchmarks [--quick] [--only ROW ...] [--out FOLDER]``.
 
-Each run is a process of its own with one BLAS thread: ours, peer, ours, peer, ... The file has
-medians and ranges, the ratio of paired runs, peak memory, and whether the results agree.
+Each run is a process of its own with one BLAS thread: ours, peer, ours, peer, ... The files have
+medians and ranges, the ratio of paired runs, peak memory, and whether the results agree. Seconds
+are those of the processor, so that other work on the machine counts as little as possible.
 """
 
 from __future__ import annotations
@@ -13,100 +14,139 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.rows import ROWS, WIDTHS, Row
+from benchmarks.growth import STEPS
+from benchmarks.rows import ELSEWHERE, ROWS, WIDTHS, Row
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 COLUMNS = (
-    "row", "work", "peer", "runs", "seconds", "seconds_low", "seconds_high", "peer_seconds",
-    "peer_low", "peer_high", "ratio", "ratio_low", "ratio_high", "megabytes", "peer_megabytes",
-    "goal", "met", "agrees", "check", "form", "machine", "versions",
+    "row", "work", "peer", "runs", "seconds", "seconds_low", "seconds_high", "wall_seconds",
+    "peer_seconds", "peer_low", "peer_high", "peer_wall_seconds", "ratio", "ratio_low",
+    "ratio_high", "megabytes", "peer_megabytes", "goal", "met", "agrees", "check", "failed",
+    "form", "machine", "versions",
 )  # fmt: skip
+GROWTH = ("step", "variable", "value", "seconds", "megabytes", "form", "machine", "versions")
+KEYS = {"bench.csv": ("row", "peer"), "bench-growth.csv": ("step", "value")}
 
 
-def run_side(name: str, side: str, quick: bool) -> dict[str, Any]:
+class RunFailed(Exception):
+    """A run that ended with an error or took too long."""
+
+
+def run_side(name: str, side: str, quick: bool, limit: float) -> dict[str, Any]:
     """One run in a process of its own: what it returned, seconds and peak memory."""
-    python = str(PEERS) if side == "metric-learn" else sys.executable
+    python = str(PEERS) if side in ELSEWHERE else sys.executable
+    if not Path(python).exists():
+        raise RunFailed(f"{side}: there is no {PEERS.relative_to(ROOT)}, which make bench makes")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.npz"
         command = [python, "-m", "benchmarks.worker", name, side, str(out), str(int(quick))]
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
-        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        if ended.returncode:
-            raise RuntimeError(f"{name}, {side}: {ended.stderr.strip().splitlines()[-1]}")
+        options: dict[str, Any] = {"cwd": ROOT, "env": environment, "timeout": limit}
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, **options)
+        except subprocess.TimeoutExpired:
+            raise RunFailed(f"{side}: stopped after {limit:g} s") from None
+        if ended.returncode or not out.exists():
+            said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+            raise RunFailed(f"{side}: {said[-1]}")
         with np.load(out) as stored:
             return {key: stored[key] for key in stored.files}
 
 
-def _cells(row: Row, ours: list[dict[str, Any]], peers: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(row: Row, ours: list[dict[str, Any]], peers: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians and ranges of the runs; the ratios are of runs that stood side by side."""
+    if not ours:
+        return {"runs": 0, "met": False}
     seconds = np.array([float(run["_seconds"]) for run in ours])
     cells: dict[str, Any] = {
-        "runs": len(ours), "seconds": np.median(seconds), "seconds_low": seconds.min(),
-        "seconds_high": seconds.max(), "megabytes": max(float(run["_megabytes"]) for run in ours),
+        "runs": len(ours), "seconds": float(np.median(seconds)),
+        "seconds_low": float(seconds.min()), "seconds_high": float(seconds.max()),
+        "wall_seconds": float(np.median([float(run["_wall"]) for run in ours])),
+        "megabytes": max(float(run["_megabytes"]) for run in ours),
     }  # fmt: skip
-    met = bool(row.seconds == 0 or cells["seconds"] <= row.seconds)
-    met &= bool(row.megabytes == 0 or cells["megabytes"] <= row.megabytes)
-    if peers:
+    met = row.seconds == 0 or max(cells["seconds"], cells["wall_seconds"]) <= row.seconds
+    met &= row.megabytes == 0 or cells["megabytes"] <= row.megabytes
+    if peers and np.isfinite(float(peers[0]["_seconds"])):
         other = np.array([float(run["_seconds"]) for run in peers])
-        ratios = other / seconds
+        ratios = other / seconds[: len(other)]
         cells |= {
-            "peer_seconds": np.median(other), "peer_low": other.min(), "peer_high": other.max(),
-            "ratio": np.median(ratios), "ratio_low": ratios.min(), "ratio_high": ratios.max(),
+            "peer_seconds": float(np.median(other)), "peer_low": float(other.min()),
+            "peer_high": float(other.max()),
+            "peer_wall_seconds": float(np.median([float(run["_wall"]) for run in peers])),
+            "ratio": float(np.median(ratios)), "ratio_low": float(ratios.min()),
+            "ratio_high": float(ratios.max()),
             "peer_megabytes": max(float(run["_megabytes"]) for run in peers),
         }  # fmt: skip
-        met &= bool(cells["ratio"] >= row.goal)
-    return cells | {"met": met}
+    met &= row.goal == 0 or cells.get("ratio", 0.0) >= row.goal
+    return cells | {"met": bool(met)}
 
 
-def _goal(row: Row) -> str:
+def goal(row: Row) -> str:
+    """What a row is to reach, in words."""
     parts = [f"{row.goal:.3g} times"] * (row.goal > 0) + [f"{row.seconds:g} s"] * (row.seconds > 0)
     return ", ".join(parts + [f"{row.megabytes:g} MB"] * (row.megabytes > 0)) or "check"
 
 
-def run_row(name: str, quick: bool) -> list[dict[str, Any]]:
-    """The lines of one row, one for each peer, with interleaved runs."""
-    row, lines = ROWS[name], []
-    data = row.prepare(quick) if name not in ("task-20",) else {}
-    for peer in row.peers or {"": None}:
-        ours, peers = [], []
+def run_line(name: str, peer: str, quick: bool, limit: float) -> dict[str, Any]:
+    """A line of the table: interleaved runs of one row against one peer."""
+    row, ours, peers = ROWS[name], [], []
+    line: dict[str, Any] = {"row": name, "work": row.work, "peer": peer, "goal": goal(row)}
+    line |= {"agrees": False, "check": "", "failed": "", "form": "quick" if quick else "full"}
+    try:
         for _ in range(1 if quick else row.runs):
-            ours.append(run_side(name, "ours", quick))
+            ours.append(run_side(name, "ours", quick, limit))
             if peer:
-                peers.append(run_side(name, peer, quick))
-        agrees, text = row.check(data, ours[-1], peers[-1] if peers else {})
-        cells = {"row": name, "work": row.work, "peer": peer, **_cells(row, ours, peers)}
-        cells |= {"goal": _goal(row), "agrees": agrees, "check": text}
-        lines.append(cells | {"form": "quick" if quick else "full"})
-    return lines
+                peers.append(run_side(name, peer, quick, limit))
+        line["agrees"], line["check"] = row.check(ours[-1], peers[-1] if peers else {})
+    except RunFailed as error:
+        line["failed"] = str(error)
+    line |= summary(row, ours, peers)
+    return line | {"met": bool(line["met"] and line["agrees"])}
 
 
-def slopes(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Log-log slopes of time and of memory beyond the smallest width, over the widths."""
-    found = {line["row"]: line for line in lines}
-    if not all(f"width-{D}" in found for D in WIDTHS):
+def run_growth(name: str, quick: bool, limit: float) -> list[dict[str, Any]]:
+    """Seconds and peak memory of one step at growing sizes."""
+    found, step = run_side(name, "growth", quick, limit), STEPS[name]
+    columns = {key: found[key].tolist() for key in ("value", "seconds", "megabytes")}
+    lines = [dict(zip(columns, values)) for values in zip(*columns.values())]
+    form = {"form": "quick" if quick else "full"}
+    return [{"step": name, "variable": step.variable, **line, **form} for line in lines]
+
+
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Exponent p of the power law values ~ sizes**p, by least squares of the logarithms."""
+    x = np.log(np.asarray(sizes, dtype=float))
+    y, x = np.log(np.asarray(values, dtype=float)), x - x.mean()
+    return float(x @ y / (x @ x))
+
+
+def width_slope(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The line on the growth of time and of memory over the number of features.
+
+    Memory counts from what a run of no width would take, by the line through first and last.
+    """
+    rows = {line["row"]: line for line in lines if "seconds" in line}
+    widths = [D for D in WIDTHS if f"width-{D}" in rows]
+    if len(widths) < 3:
         return []
-    wide = [found[f"width-{D}"] for D in WIDTHS]
-    D = np.log(WIDTHS[1:])
-    time_slope = np.polyfit(D, np.log([line["seconds"] for line in wide[1:]]), 1)[0]
-    base = wide[0]["megabytes"] - WIDTHS[0] * (wide[-1]["megabytes"] - wide[0]["megabytes"]) / (
-        WIDTHS[-1] - WIDTHS[0]
-    )  # what a run of no width takes
-    memory = np.log([max(line["megabytes"] - base, 1e-3) for line in wide[1:]])
-    memory_slope = np.polyfit(D, memory, 1)[0]
-    good = bool(max(time_slope, memory_slope) <= 1.1)
-    text = (
-        f"log-log slope of time {time_slope:.2f}, of memory {memory_slope:.2f} above {base:.0f} MB"
-    )
-    line = {"row": "width-slope", "work": "growth over D", "goal": "slopes of at most 1.1"}
-    return [{**line, "met": good, "agrees": good, "check": text, "form": wide[0]["form"]}]
+    wide = [rows[f"width-{D}"] for D in widths]
+    memory = [line["megabytes"] for line in wide]
+    base = memory[0] - widths[0] * (memory[-1] - memory[0]) / (widths[-1] - widths[0])
+    above = [max(value - base, 1e-3) for value in memory[1:]]
+    p, q = slope(widths, [line["seconds"] for line in wide]), slope(widths[1:], above)
+    good = max(p, q) <= 1.1
+    text = f"slope of time {p:.2f}, of memory beyond {base:.0f} MB {q:.2f}"
+    line = {"row": "width-slope", "work": "growth over D", "peer": "", "goal": "slopes <= 1.1"}
+    return [{**line, "met": good, "agrees": True, "check": text, "form": wide[0]["form"]}]
 
 
 def machine() -> str:
@@ -121,60 +161,96 @@ def machine() -> str:
 def versions() -> str:
     """Versions of what is measured."""
     parts = [f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn")]
-    return ", ".join([f"Python {platform.python_version()}", *parts, "metric-learn 0.7.0"])
+    pins = (ROOT / "benchmarks" / "requirements-peers.txt").read_text(encoding="utf-8").split()
+    other = [pin.replace("==", " ") for pin in pins if pin.split("==")[0] in ELSEWHERE]
+    return ", ".join([f"Python {platform.python_version()}", *parts, *other])
+
+
+def _told(line: dict[str, Any]) -> str:
+    """A line of the table for the reader who waits."""
+    reached = f"goal {line['goal']} {'met' if line['met'] else 'NOT MET'}"
+    said = f"{line['row']:20} {line['peer']:24}"
+    if "seconds" in line:
+        said += f" {line['seconds']:8.3f} s"
+    if "ratio" in line:
+        said += f" {line['ratio']:8.2f} times ({line['ratio_low']:.2f} to {line['ratio_high']:.2f})"
+    if line.get("failed"):
+        return f"{said} FAILED: {line['failed']}"
+    return f"{said} {reached}; {'agrees' if line['agrees'] else 'DISAGREES'}: {line['check']}"
 
 
 def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _told(line: dict[str, Any]) -> str:
-    """A line of the table for the reader who waits."""
-    ratio = f"{line['ratio']:6.1f} times " if "ratio" in line else ""
-    goal = f"goal {line['goal']} {'met' if line['met'] else 'NOT MET'}"
-    agrees = "agrees" if line["agrees"] else "DISAGREES"
-    return (
-        f"{line['row']:20} {line['peer']:24} {line['seconds']:8.3f} s {ratio}{goal};"
-        f" {agrees}: {line['check']}"
-    )
-
-
-def write(path: Path, lines: list[dict[str, Any]]) -> None:
-    """The lines as a table; a row that was not run now keeps its old line."""
-    old: list[dict[str, Any]] = []
+def write(path: Path, columns: Sequence[str], lines: Sequence[dict[str, Any]]) -> None:
+    """The lines as a table, in the order of the rows; old lines of other rows stay."""
+    keys, old = KEYS[path.name], []
     if path.exists():
-        with path.open(newline="") as file:
-            old = list(csv.DictReader(file))
-    new = {(line["row"], line.get("peer", "")) for line in lines}
-    kept = [line for line in old if (line["row"], line["peer"]) not in new]
-    order = {name: n for n, name in enumerate([*ROWS, "width-slope"])}
-    lines = sorted([*kept, *lines], key=lambda line: order.get(line["row"], len(order)))
+        with path.open(newline="", encoding="utf-8") as file:
+            old = [row for row in csv.DictReader(file) if row[keys[0]] in _order()]
+    new = [{key: _text(value) for key, value in line.items()} for line in lines]
+    table = {tuple(row[key] for key in keys): row for row in (*old, *new)}
+    rows = sorted(table.values(), key=lambda row: _order()[row[keys[0]]])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        table.writeheader()
-        table.writerows({key: _text(value) for key, value in line.items()} for line in lines)
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: row.get(key, "") for key in columns} for row in rows)
+    part.replace(path)  # Ctrl-C leaves the old file or the new one
+
+
+def _order() -> dict[str, int]:
+    return {name: n for n, name in enumerate([*ROWS, "width-slope", *STEPS])}
+
+
+def run(names: Sequence[str], quick: bool, limit: float, out: Path) -> list[dict[str, Any]]:
+    """Run rows and steps one after another; what is finished is in the files."""
+    stamp = {"machine": machine(), "versions": versions()}
+    lines: list[dict[str, Any]] = []
+    for name in [name for name in names if name in ROWS]:
+        for peer in ROWS[name].peers or ("",):
+            lines.append(run_line(name, peer, quick, limit) | stamp)
+            print(_told(lines[-1]), flush=True)
+            write(out / "bench.csv", COLUMNS, lines[-1:])
+    for line in width_slope(lines):
+        lines.append(line | stamp)
+        print(_told(lines[-1]), flush=True)
+        write(out / "bench.csv", COLUMNS, lines[-1:])
+    for name in [name for name in names if name in STEPS]:
+        try:
+            points = run_growth(name, quick, limit)
+        except RunFailed as error:
+            lines.append({"row": name, "agrees": False})
+            print(f"{name:20} FAILED: {error}", flush=True)
+            continue
+        p = slope([point["value"] for point in points], [point["seconds"] for point in points])
+        print(f"{name:20} time ~ {STEPS[name].variable}^{p:.2f}", flush=True)
+        write(out / "bench-growth.csv", GROWTH, [point | stamp for point in points])
+    return lines
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the rows and write the file; 1 where results disagree."""
+    """Run what is asked for; 1 where a run failed or results disagree."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one run a row, short rows only")
-    parser.add_argument("--only", nargs="+", metavar="ROW", help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench.csv")
+    parser.add_argument("--only", nargs="+", metavar="ROW", help=", ".join([*ROWS, *STEPS]))
+    parser.add_argument("--limit", type=float, help="most seconds of a run (1800, quick: 120)")
+    parser.add_argument("--out", type=Path, help="folder (results, quick: results/report)")
     asked = parser.parse_args(argv)
-    unknown = set(asked.only or ()) - set(ROWS)
+    unknown = set(asked.only or ()) - set(ROWS) - set(STEPS)
     if unknown:
-        parser.error(f"unknown rows {sorted(unknown)}: choose from {', '.join(ROWS)}")
-    lines: list[dict[str, Any]] = []
-    stamp = {"machine": machine(), "versions": versions()}
-    for name in asked.only or [name for name, row in ROWS.items() if row.quick or not asked.quick]:
-        for line in run_row(name, asked.quick):
-            lines.append(line | stamp)
-            print(_told(line), flush=True)
-            write(asked.out, lines)
-    lines += [line | stamp for line in slopes(lines)]
-    write(asked.out, lines)
+        parser.error(f"unknown rows {sorted(unknown)}: choose from {', '.join([*ROWS, *STEPS])}")
+    short = [name for name, row in ROWS.items() if row.quick or not asked.quick]
+    names = asked.only or [*short, *STEPS]
+    limit = asked.limit or (120.0 if asked.quick else 1800.0)
+    out = asked.out or ROOT / "results" / ("report" if asked.quick else "")
+    try:
+        lines = run(names, asked.quick, limit, out)
+    except KeyboardInterrupt:
+        print(f"stopped; finished rows are in {out}", file=sys.stderr)
+        return 130
     return int(not all(line["agrees"] for line in lines))
 
 

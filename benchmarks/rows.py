@@ -1,21 +1,24 @@
 """The rows of the benchmark: two ways to do the same work, and what must agree.
 
 A row's `prepare` makes the data; `ours` and each of `peers` do the work on it and return
-arrays and numbers; `check` compares them. Only the work is timed. A function may return
-``{"seconds": s}`` when it measures itself, or ``{"units": u}`` when it did u times the work.
+arrays and numbers; `value` adds what is compared and takes longer than the work; `check` compares.
+Only the work is timed. A function may return ``{"seconds": s}`` when it measures itself (with
+`clock`), or ``{"units": u}`` when it did u times the work.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize
 
+from benchmarks import loops
+from lml import oasis, scml
 from lml.baselines.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
@@ -33,6 +36,10 @@ from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 Data = dict[str, Any]
 Result = dict[str, Any]
+#: Seconds of the processor: what other processes do meanwhile does not count.
+clock = time.process_time
+#: Peers that run in the environment of benchmarks/requirements-peers.txt.
+ELSEWHERE = ("metric-learn", "numba")
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,14 @@ class Row:
     work: str
     prepare: Callable[[bool], Data]  # quick or not
     ours: Callable[[Data], Result]
-    check: Callable[[Data, Result, Result], tuple[bool, str]]
+    check: Callable[[Result, Result], tuple[bool, str]]
     peers: dict[str, Callable[[Data], Result]] = field(default_factory=dict)
     goal: float = 0.0  # peer's time / our time at least this
     seconds: float = 0.0  # or: our time at most this
     megabytes: float = 0.0  # and: our peak memory at most this
     runs: int = 5
     quick: bool = True  # whether the quick form has it
+    value: Callable[[Data, Result], float] | None = None  # of the result, for the check
 
 
 # ---- OASIS
@@ -62,7 +70,7 @@ def _oasis_data(load: Callable[..., list[Task]], n_steps: int) -> Data:
 
 def _oasis(data: Data) -> Result:
     model = OASIS(0.1, n_steps=len(data["triplets"]), random_state=0).fit(data["X"], data["y"])
-    return {"W": model.metric_.to_dense(), "updates": model.n_updates_}
+    return {"W": model.metric_.to_dense(), "share": model.n_updates_ / len(data["triplets"])}
 
 
 def _oasis_loop(data: Data) -> Result:
@@ -72,9 +80,9 @@ def _oasis_loop(data: Data) -> Result:
     return {"W": W}
 
 
-def _same_matrix(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _same_matrix(ours: Result, peer: Result) -> tuple[bool, str]:
     gap = float(np.abs(ours["W"] - peer["W"]).max())
-    share = float(ours["updates"]) / len(data["triplets"])
+    share = float(ours["share"])
     return gap <= 1e-10, f"largest difference {gap:.1e}; {100 * share:.0f} % of steps update"
 
 
@@ -94,7 +102,7 @@ def _lifelong_reviews(data: Data) -> Result:
     return {"errors": np.array(errors), "D": tasks[0].X_train.shape[1]}
 
 
-def _learnt_something(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _learnt_something(ours: Result, peer: Result) -> tuple[bool, str]:
     mean = float(np.mean(ours["errors"]))
     return mean < 0.4, f"D = {int(ours['D'])}; mean error {100 * mean:.1f} %"
 
@@ -111,8 +119,9 @@ def _components(metric: FactoredMetric) -> Result:
     return {"L": metric.components()}
 
 
-def _scml_objective(data: Data, L: np.ndarray) -> float:
+def _scml_objective(data: Data, result: Result) -> float:
     """Mean hinge of nearest triplets plus beta tr M, the sum of weights of unit directions."""
+    L = result["L"]
     triplets = nearest_triplets(data["X"], data["y"])
     hinge = triplet_loss(FactoredMetric.from_components(L), data["X"], triplets, "distance")
     return hinge + 1e-5 * float(np.sum(np.square(L)))
@@ -132,9 +141,9 @@ def _scml_peer(data: Data) -> Result:
     return {"L": peer.fit(data["X"], data["y"]).components_}
 
 
-def _lmnn_objective(data: Data, L: np.ndarray) -> float:
+def _lmnn_objective(data: Data, result: Result) -> float:
     """Half pull, half push, three targets a row."""
-    targets, Z = target_neighbors(data["X"], data["y"]), data["X"] @ L.T
+    targets, Z = target_neighbors(data["X"], data["y"]), data["X"] @ result["L"].T
     return lmnn_loss_gradient(Z, targets, impostors(Z, data["y"], targets)).exact
 
 
@@ -149,18 +158,91 @@ def _lmnn_peer(data: Data) -> Result:
     return {"L": peer.fit(data["X"], data["y"]).components_}
 
 
-def _no_worse(objective: Callable[[Data, np.ndarray], float]) -> Callable[..., tuple[bool, str]]:
-    def check(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
-        mine, other = objective(data, ours["L"]), objective(data, peer["L"])
-        return mine <= other * (1 + 1e-9), f"objective {mine:.4g}, peer {other:.4g}"
+def _lmnn_stops(data: Data) -> Result:
+    """The peer's error; a time is not taken."""
+    nothing = np.eye(data["X"].shape[1])
+    try:
+        _lmnn_peer(data)
+    except ValueError as error:
+        return {"said": str(error), "L": nothing, "seconds": np.nan}
+    return {"said": "nothing", "L": nothing}
 
-    return check
+
+def _no_worse(ours: Result, peer: Result) -> tuple[bool, str]:
+    mine, other = float(ours["value"]), float(peer["value"])
+    return mine <= other * (1 + 1e-9), f"objective {mine:.4g}, peer {other:.4g}"
 
 
-def _lmnn_runs(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
-    rare = int(np.bincount(data["y"]).min())
-    value = _lmnn_objective(data, ours["L"])
-    return bool(np.isfinite(value)), f"runs; smallest class {rare} row(s), where the peer stops"
+def _runs_alone(ours: Result, peer: Result) -> tuple[bool, str]:
+    value, said = float(ours["value"]), str(peer["said"])
+    return bool(np.isfinite(value)), f"objective {value:.4g}; the peer says {said!r}"
+
+
+# ---- what a compiler would win
+
+
+def _scores_data(quick: bool) -> Data:
+    data = _oasis_data(load_isolet_tasks, 20_000)
+    return {**data, "gram": data["X"] @ data["X"].T}
+
+
+def _scores_ours(data: Data) -> Result:
+    gram, triplets = data["gram"], data["triplets"]
+    steps = oasis._score_form(gram, gram.copy(), triplets, 0.1)[1]
+    return {"K": oasis._coefficients(triplets, steps, len(gram))}
+
+
+def _scores_compiled(data: Data) -> Result:
+    gram, triplets = data["gram"], data["triplets"]
+    K = np.zeros_like(gram)
+    run = loops.compiled(loops.oasis_scores, gram, gram.copy(), triplets, 0.1, K)
+    begun = clock()
+    run(gram, gram.copy(), triplets, 0.1, K)
+    return {"K": K, "seconds": clock() - begun}
+
+
+def _dense_ours(data: Data) -> Result:
+    W = np.eye(data["X"].shape[1])
+    return {"K": oasis._dense_form(data["X"], data["triplets"], 0.1, W)[0]}
+
+
+def _dense_compiled(data: Data) -> Result:
+    X, W = np.ascontiguousarray(data["X"]), np.eye(data["X"].shape[1])
+    run = loops.compiled(loops.oasis_steps, X, data["triplets"], 0.1, W)
+    begun = clock()
+    run(X, data["triplets"], 0.1, W)
+    return {"K": W, "seconds": clock() - begun}
+
+
+def _averaging_data(quick: bool) -> Data:
+    data = _task_data(load_sentiment_tasks)
+    projections = data["X"] @ local_fisher_basis(data["X"], data["y"], 400, None, 0).T
+    triplets = nearest_triplets(data["X"], data["y"])
+    differences = scml._Differences(projections, triplets)
+    draws = np.random.RandomState(0).randint(len(triplets), size=100_000)
+    gamma = scml._scaled_gamma(projections, triplets, None)
+    return {"differences": differences, "draws": draws, "gamma": gamma}
+
+
+def _averaging_ours(data: Data) -> Result:
+    sums = np.zeros(data["differences"].squares.shape[1])
+    data["differences"].descend(data["draws"], sums, 0, 1e-5, data["gamma"])
+    return {"K": sums}
+
+
+def _averaging_compiled(data: Data) -> Result:
+    differences = data["differences"]
+    near, far = differences.table[2][:, data["draws"]]
+    squares, sums = differences.squares, np.zeros(differences.squares.shape[1])
+    run = loops.compiled(loops.scml_steps, squares, near, far, sums, 0, 1e-5, data["gamma"])
+    begun = clock()
+    run(squares, near, far, sums, 0, 1e-5, data["gamma"])
+    return {"K": sums, "seconds": clock() - begun}
+
+
+def _same_result(ours: Result, peer: Result) -> tuple[bool, str]:
+    gap = float(np.abs(ours["K"] - peer["K"]).max() / np.abs(ours["K"]).max())
+    return gap <= 1e-9, f"largest relative difference {gap:.1e}"
 
 
 # ---- local Fisher bases
@@ -192,7 +274,7 @@ def _fisher_full(data: Data) -> Result:
     return {"F": np.concatenate(found)[: data["n_basis"]]}
 
 
-def _same_directions(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _same_directions(ours: Result, peer: Result) -> tuple[bool, str]:
     gap = 1.0 - float(np.abs(np.sum(ours["F"] * peer["F"], axis=1)).min())
     return gap < 1e-8, f"directions agree to {max(gap, 0.0):.1e} (1 - |cosine|)"
 
@@ -243,7 +325,7 @@ def _coding_lbfgs(data: Data) -> Result:
 
 
 def _coded(limit: float, most: int) -> Callable[..., tuple[bool, str]]:
-    def check(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+    def check(ours: Result, peer: Result) -> tuple[bool, str]:
         good = ours["certificate"] < limit and ours["n_iter"] <= most
         good &= bool(ours["objective"] <= peer["objective"] * (1 + 1e-10))
         return bool(good), (
@@ -260,7 +342,7 @@ _ITERATIONS = 100
 def _iterations_ours(data: Data) -> Result:
     """A fixed number of proximal steps on a problem whose step size is known."""
     A, B = data["L"] @ data["L"].T, data["target"].project(data["L"])
-    smooth, step = CodeLoss(A, (B + B.T) / 2, 0.0), np.linalg.norm(A, 2) ** -2
+    smooth, step = CodeLoss(A, (B + B.T) / 2, 0.0), float(np.linalg.norm(A, 2) ** -2)
     result = fista(
         smooth, OffDiagonalL1(data["penalty"]), np.zeros_like(A), step, tol=0.0,
         max_iter=_ITERATIONS, affine_gradient=True,
@@ -276,7 +358,7 @@ def _iterations_products(data: Data) -> Result:
     return {"n": _ITERATIONS, "last": out[0, 0]}
 
 
-def _as_many(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _as_many(ours: Result, peer: Result) -> tuple[bool, str]:
     return int(ours["n"]) == int(peer["n"]), f"{int(ours['n'])} iterations each, d = 120"
 
 
@@ -286,32 +368,32 @@ def _as_many(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
 def _twenty_tasks(quick: bool) -> Data:
     """Twenty tasks of Isolet size: five groups of speakers in four random splits."""
     splits = [load_isolet_tasks(random_state=seed) for seed in range(4)]
-    tasks = [(f"{t.name}/{seed}", t) for seed, part in enumerate(splits) for t in part]
-    learner = LifelongMetricLearner(SCML(random_state=0), n_components=120, random_state=0)
-    for name, task in tasks[:-1]:
-        learner.partial_fit(task.X_train, task.y_train, task=name)
-    X, y = (np.concatenate([getattr(t, part) for _, t in tasks]) for part in ("X_train", "y_train"))
-    names = [name for name, t in tasks for _ in t.y_train]
-    return {"learner": learner, "last": tasks[-1], "X": X, "y": y, "names": names}
+    return {"tasks": [(f"{t.name}/{seed}", t) for seed, part in enumerate(splits) for t in part]}
 
 
 def _add_task(data: Data) -> Result:
-    name, task = data["last"]
-    data["learner"].partial_fit(task.X_train, task.y_train, task=name)
-    return {"tasks": len(data["learner"].tasks_)}
+    """The time of the last task only."""
+    learner = LifelongMetricLearner(SCML(random_state=0), n_components=120, random_state=0)
+    for name, task in data["tasks"]:
+        begun = clock()
+        learner.partial_fit(task.X_train, task.y_train, task=name)
+    return {"tasks": len(learner.tasks_), "seconds": clock() - begun}
+
+
+_ROWS = ("X_train", "y_train")
 
 
 def _retrain(prototype: Any) -> Callable[[Data], Result]:
     def run(data: Data) -> Result:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = prototype.fit(data["X"], data["y"], tasks=data["names"])
+        X, y = (np.concatenate([getattr(t, part) for _, t in data["tasks"]]) for part in _ROWS)
+        names = [name for name, task in data["tasks"] for _ in task.y_train]
+        model = prototype.fit(X, y, tasks=names)
         return {"tasks": len(model.tasks_)}
 
     return run
 
 
-def _same_tasks(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _same_tasks(ours: Result, peer: Result) -> tuple[bool, str]:
     return int(ours["tasks"]) == int(peer["tasks"]) == 20, "20 tasks known to both"
 
 
@@ -333,14 +415,14 @@ def _late_task(data: Data) -> Result:
     seconds = []
     for t in range(data["last"]):
         X, y = _small_task(data["rng"])
-        begun = time.perf_counter()
+        begun = clock()
         data["learner"].partial_fit(X, y, task=t)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(clock() - begun)
     early, late = np.median(seconds[5:15]), np.median(seconds[-10:])
     return {"seconds": late, "early": early, "late": late, "last": data["last"]}
 
 
-def _flat(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _flat(ours: Result, peer: Result) -> tuple[bool, str]:
     ratio = float(ours["late"] / ours["early"])
     return ratio <= 1.5, f"task {int(ours['last'])} takes {ratio:.2f} times task 10"
 
@@ -348,7 +430,7 @@ def _flat(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
 # ---- growth with the number of features
 
 
-def _wide_tasks(D: int) -> Data:
+def _wide_tasks(D: int, quick: bool) -> Data:
     rng, tasks = np.random.default_rng(0), []
     y = np.tile([0, 1], 100)
     for _ in range(4):
@@ -365,7 +447,7 @@ def _wide_run(data: Data) -> Result:
     return {"tasks": len(learner.tasks_)}
 
 
-def _ran(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _ran(ours: Result, peer: Result) -> tuple[bool, str]:
     return int(ours["tasks"]) == 4, "four tasks of 200 dense rows"
 
 
@@ -402,7 +484,7 @@ def _neighbours_embedded(data: Data) -> Result:
     return {"nearest": model.kneighbors(data["metric"].embed(data["queries"]))[1]}
 
 
-def _same_neighbours(data: Data, ours: Result, peer: Result) -> tuple[bool, str]:
+def _same_neighbours(ours: Result, peer: Result) -> tuple[bool, str]:
     n = len(peer["nearest"])
     return np.array_equal(ours["nearest"][:n], peer["nearest"]), f"same neighbours of {n} queries"
 
@@ -420,15 +502,17 @@ ROWS: dict[str, Row] = {
         _learnt_something, seconds=60, megabytes=1500, runs=3),
     "scml-sentiment": Row(
         "SCML, 100,000 triplets, 400 bases", lambda q: _task_data(load_sentiment_tasks),
-        _scml_ours, _no_worse(_scml_objective), {"metric-learn": _scml_peer}, goal=8),
+        _scml_ours, _no_worse, {"metric-learn": _scml_peer}, goal=8, value=_scml_objective),
     "lmnn-usps": Row(
         "LMNN, n 176, D 256", lambda q: _task_data(load_usps_tasks), _lmnn_ours,
-        _no_worse(_lmnn_objective), {"metric-learn": _lmnn_peer}, goal=4),
+        _no_worse, {"metric-learn": _lmnn_peer}, goal=4, value=_lmnn_objective),
     "lmnn-sentiment": Row(
         "LMNN, n 800, D 200", lambda q: _task_data(load_sentiment_tasks), _lmnn_ours,
-        _no_worse(_lmnn_objective), {"metric-learn": _lmnn_peer}, goal=40, runs=1, quick=False),
+        _no_worse, {"metric-learn": _lmnn_peer}, goal=40, runs=1, quick=False,
+        value=_lmnn_objective),
     "lmnn-isolet": Row(
-        "LMNN, n 156, D 617", lambda q: _task_data(load_isolet_tasks), _lmnn_ours, _lmnn_runs),
+        "LMNN, n 156, D 617", lambda q: _task_data(load_isolet_tasks), _lmnn_ours,
+        _runs_alone, {"metric-learn": _lmnn_stops}, runs=3, value=_lmnn_objective),
     "fisher-isolet": Row(
         "local Fisher bases, D 617, 78 rows a region", _fisher_data, _fisher_ours,
         _same_directions, {"full eigenproblem": _fisher_full}, goal=10, runs=3),
@@ -448,12 +532,21 @@ ROWS: dict[str, Row] = {
         goal=50, runs=1, quick=False),
     "task-1000": Row("task 1,000 against task 10", _many_tasks, _late_task, _flat, runs=3),
     **{f"width-{D}": Row(
-        f"lifelong run, D {D}", lambda q, D=D: _wide_tasks(D), _wide_run, _ran, runs=3)
-        for D in WIDTHS},
+        f"lifelong run, D {D}", partial(_wide_tasks, D), _wide_run, _ran, runs=3,
+        quick=D <= 4096) for D in WIDTHS},
     "neighbours-callable": Row(
         "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
         {"scikit-learn, callable": _neighbours_callable}, goal=100, runs=3),
     "neighbours-embedded": Row(
         "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
         {"scikit-learn, embedded": _neighbours_embedded}, goal=0.5, runs=3),
+    "compiled-dense": Row(
+        "OASIS, Sentiment, the steps alone", lambda q: _oasis_data(load_sentiment_tasks, 20_000),
+        _dense_ours, _same_result, {"numba": _dense_compiled}, goal=1 / 3, runs=3),
+    "compiled-scores": Row(
+        "OASIS, Isolet, the steps alone", _scores_data, _scores_ours, _same_result,
+        {"numba": _scores_compiled}, goal=1 / 3, runs=3),
+    "compiled-scml": Row(
+        "SCML, Sentiment, the steps alone", _averaging_data, _averaging_ours, _same_result,
+        {"numba": _averaging_compiled}, goal=1 / 3, runs=3),
 }  # fmt: skip
