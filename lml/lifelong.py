@@ -164,9 +164,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         How a task that comes back is learned: a row-weighted average of its metric and the
         new target; one passive-aggressive step; or the base learner started from the
         task's metric (needs a parameter ``init``).
-    transfer : bool, default=False
-        Start the base learner of a new task from the mean of the metrics so far (needs a
-        parameter ``init``; without effect on base learners that have none).
+    warm_start_from_dictionary : bool, default=False
+        Start the base learner from the mean of the other tasks' metrics, at the first visit
+        of a task and at those of ``revisit="average"``. Needs a base learner with a parameter
+        ``init``, the metric that it starts from, such as OASIS.
     n_triplets : int, default=3000
         Triplets sampled for the gradient of a similarity (a distance takes nearest ones).
     random_state : int, RandomState or None, default=None
@@ -228,7 +229,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         old_tasks: str = "metrics",
         gradient_memory: int = 0,
         revisit: str = "average",
-        transfer: bool = False,
+        warm_start_from_dictionary: bool = False,
         n_triplets: int = 3000,
         random_state: _Seed = None,
     ) -> None:
@@ -239,7 +240,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         self.dictionary_steps, self.dictionary_rate = dictionary_steps, dictionary_rate
         self.old_tasks = old_tasks
         self.gradient_memory = gradient_memory
-        self.revisit, self.transfer = revisit, transfer
+        self.revisit = revisit
+        self.warm_start_from_dictionary = warm_start_from_dictionary
         self.n_triplets, self.random_state = n_triplets, random_state
 
     def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
@@ -291,6 +293,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         _check_choice("old_tasks", self.old_tasks, ("metrics", "codes"))
         _check_choice("dictionary_loss", self.dictionary_loss, ("auto", "hinge", "residual"))
         _check_choice("revisit", self.revisit, ("average", "step", "warm"))
+        if not isinstance(warm := self.warm_start_from_dictionary, bool | np.bool_):
+            raise TypeError(f"warm_start_from_dictionary={warm!r}: give True or False")
         if isinstance(self.base_learner, str):
             _check_choice("base_learner", self.base_learner, ("oasis", "scml"))
 
@@ -371,25 +375,22 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         names, given = {"oasis": OASIS, "scml": SCML}, self.base_learner
         known = isinstance(given, str) and given in names
         learner = names[given]() if known else _unfitted(given, "base_learner")
-        parameters = learner.get_params()
-        if "random_state" in parameters:
+        if "random_state" in learner.get_params():
             learner.set_params(random_state=seed)
-        codes = self._start_codes(task)
-        if codes and "init" in parameters:
+        asked = task in self._state.codes and self.revisit == "warm"
+        if asked or self.warm_start_from_dictionary:
+            _check_start(learner, asked)
+        if codes := self._start_codes(task):
             learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
-        elif codes and task in self._state.codes:
-            raise ValueError(
-                "revisit='warm' needs a base learner with a parameter init, which"
-                f" {type(learner).__name__} lacks: use revisit='average'"
-            )
         return learner
 
     def _start_codes(self, task: Hashable) -> list[_Floats]:
         """Codes whose mean the base learner starts from; none for a cold start."""
         codes = self._state.codes
-        if task in codes:
-            return [codes[task]] if self.revisit == "warm" else []
-        return list(codes.values()) if self.transfer else []
+        if task in codes and self.revisit == "warm":
+            return [codes[task]]
+        warm = self.warm_start_from_dictionary
+        return [C for u, C in codes.items() if u != task] if warm else []
 
     def _code(self, L: _Floats, target: FactoredMetric, kind: str) -> tuple[_Floats, float]:
         """The minimiser of the coding problem and its certificate, for orthonormal rows."""
@@ -751,6 +752,18 @@ def _columns(X: _MatrixLike) -> tuple[Any, ...] | None:
     validate_data(reader, X, skip_check_array=True)
     names = getattr(reader, "feature_names_in_", None)
     return None if names is None else tuple(names)
+
+
+def _check_start(learner: Any, asked: bool) -> None:
+    """Refuse a base learner that cannot start from the task's metric, or from those of others."""
+    name, other = "warm_start_from_dictionary=True", "False"
+    if asked:
+        name, other = "revisit='warm'", "revisit='average'"
+    if "init" not in learner.get_params():
+        raise ValueError(
+            f"{name} needs a base learner with a parameter init, the metric that it"
+            f" starts from, which {type(learner).__name__} lacks: use {other}"
+        )
 
 
 def _with_identity_outside(L: _Floats, codes: list[_Floats]) -> FactoredMetric:

@@ -88,14 +88,18 @@ class _Fits(dict[str, Any]):
 class _Recalled(BaseEstimator):
     """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
 
-    def __init__(self, estimator: Any, fits: _Fits) -> None:
+    def __init__(self, estimator: Any, fits: _Fits, init: FactoredMetric | None = None) -> None:
         self.estimator = estimator
         self.fits = fits
+        self.init = init  # where the estimator starts, if it is not its own start
 
     def fit(self, X: _Matrix, y: NDArray[Any]) -> Self:
-        key = joblib.hash((X, y, type(self.estimator), self.estimator.get_params()))
+        learner = clone(self.estimator)
+        if self.init is not None:
+            learner.set_params(init=self.init)
+        key = joblib.hash((X, y, type(learner), learner.get_params()))
         if key not in self.fits:
-            self.fits[key] = clone(self.estimator).fit(X, y)
+            self.fits[key] = learner.fit(X, y)
         self.metric_ = self.fits[key].metric_
         self.metric_type = self.estimator.metric_type
         return self
@@ -155,11 +159,13 @@ def _fit_lifelong(
     *,
     n_components: int,
     code_penalty: float,
+    warm: bool = False,
     **parameters: Any,
 ) -> Fitted:
     """The tasks one after another by one lifelong learner; asked after the last of them."""
     base = _Recalled(_prepared(prototype, seed, parameters), fits)
     sizes: dict[str, Any] = {"n_components": n_components, "code_penalty": code_penalty}
+    sizes["warm_start_from_dictionary"] = warm
     learner = LifelongMetricLearner(base, random_state=seed, **sizes)
     for t in tasks:
         learner.partial_fit(t.X_train, t.y_train, task=t.name)
@@ -298,6 +304,12 @@ _JOINT = {
 }
 
 
+def _warm(n_features: int) -> _Stages:
+    """OASIS's cap, which matters more from a start that knows something, then the dictionary."""
+    caps = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))
+    return [caps, *_dictionary(n_features)]
+
+
 def _plda(n_features: int, own: bool = True) -> _Stages:
     """The shrinkage of the between-class variances, the ridge, and the weights of a task."""
     shrinkages = [[0.3, 0, 0], [1, 1, 0], [1, 0, 0], [3, 0.3, 0], [0.3, 0, 0.1], [0.3, 0, 0.3]]
@@ -312,6 +324,7 @@ _SEQUENTIAL = {
     "ella-ovr": System(partial(_fit_ella, "ovr"), _ella, votes=False, n_classes="more"),
     "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, "oasis"),
     "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, "scml"),
+    "lifelong-oasis-warm": System(partial(_fit_lifelong, OASIS(), warm=True), _warm),
     "plda-alone": System(partial(_fit_plda, {"own_weight": 1.0}), partial(_plda, own=False)),
     "lifelong-plda": System(partial(_fit_plda, {}), _plda),
     "lifelong-plda-keyed": System(

@@ -1095,7 +1095,7 @@ STREAMS = {
     "SCML": lambda: scml(),
     "codes kept": lambda: oasis(old_tasks="codes", n_components=2),
     "memory": lambda: oasis(gradient_memory=2, n_components=2),
-    "transfer": lambda: oasis(transfer=True),
+    "warm start": lambda: oasis(warm_start_from_dictionary=True),
     "penalty": lambda: scml(code_penalty=0.01, n_components=2),
     "ELLA": lambda: ELLA(n_components=2, random_state=0),
     "ELLA by conjugate gradients": lambda: ELLA(n_components=2, random_state=0, solver="cg"),

@@ -33,6 +33,7 @@ from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.state import read_state, write_state
+from lml.triplets import sample_triplets
 
 NAMES = ("paris", 42, ("a", 1))
 
@@ -194,7 +195,8 @@ def test_warm_start_and_transfer_hand_over_the_known_metric():
             return super().fit(X, y)
 
     base = Watch(n_steps=100)
-    learner = make_learner(base_learner=base, revisit="warm", transfer=True, dictionary_steps=0)
+    more = {"warm_start_from_dictionary": True, "dictionary_steps": 0}
+    learner = make_learner(base_learner=base, revisit="warm", **more)
     learn(learner, ("a", "b"))
     assert seen[0] is None
     codes = dict(learner.codes_)
@@ -211,6 +213,97 @@ def test_warm_start_needs_init():
     learner.partial_fit(*make_task(0), task="t")
     with pytest.raises(ValueError, match="init"):
         learner.partial_fit(*make_task(1), task="t")
+
+
+def from_others(learner, task):
+    """The mean of the other tasks' metrics, with the identity outside the dictionary; dense."""
+    metrics = [learner.metric_matrix(u) for u in learner.tasks_ if u != task]
+    P = learner.dictionary_.T @ learner.dictionary_
+    return np.eye(len(P)) - P + np.mean(metrics, axis=0)
+
+
+@pytest.mark.parametrize("rows", [np.array, sparse.csr_array])
+@pytest.mark.parametrize(("n", "D"), [(30, 12), (12, 40)])
+@pytest.mark.parametrize("cap", [1e-3, 0.1, 10.0])
+def test_warm_started_tasks_are_those_of_the_naive_loop(n, D, cap, rows):
+    base = OASIS(cap, n_steps=200)
+    learner = make_learner(base_learner=base, warm_start_from_dictionary=True)
+    X, y = make_task(0, n=n, n_features=D)
+    learner.partial_fit(rows(X), y, task="a")
+    for number, task in enumerate(("b", "c", "b", "d"), start=1):
+        X, y = make_task(number, n=n, n_features=D)
+        W, seed = from_others(learner, task), learner._seeds(task)[1][0]
+        for i, j, k in sample_triplets(y, 200, seed):
+            q = X[j] - X[k]
+            loss, size = 1 - X[i] @ W @ q, X[i] @ X[i] * (q @ q)
+            if loss > 0 < size:
+                W = W + min(cap, loss / size) * np.outer(X[i], q)
+        if task in learner.tasks_:  # half of the rows are old
+            W = (W + learner.metric_matrix(task)) / 2
+        target, _ = learner._learn_target(rows(X), y, task, seed)
+        np.testing.assert_allclose(target.to_dense(), W, atol=1e-10)
+        learner.partial_fit(rows(X), y, task=task)
+
+
+def test_a_start_for_many_features_stays_factored():
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((30, 20_000), density=0.01, rng=rng, format="csr")
+    y = rng.permutation(np.repeat([0, 1, 2], 10))
+    learner = make_learner(n_components=5, warm_start_from_dictionary=True)
+    learner.partial_fit(X, y, task="a")
+    target, _ = learner._learn_target(X, y, "b", 0)
+    assert target.nbytes < 8 * 20_000 * 60
+    Z = rng.normal(size=(2, 20_000))
+    codes, L = learner.codes_["a"], learner.dictionary_
+    start = Z @ Z.T + (Z @ L.T) @ (codes - np.eye(5)) @ (L @ Z.T)
+    alone = OASIS(n_steps=1, random_state=0, init=FactoredMetric(1.0, L, codes - np.eye(5)))
+    learner.set_params(base_learner=OASIS(n_steps=0))
+    np.testing.assert_allclose(learner._learn_target(X, y, "b", 0)[0].bilinear(Z, Z), start)
+    learner.set_params(base_learner=OASIS(n_steps=1))
+    expected = alone.fit(X, y).metric_.bilinear(Z, Z)
+    np.testing.assert_allclose(learner._learn_target(X, y, "b", 0)[0].bilinear(Z, Z), expected)
+
+
+def test_a_start_from_no_other_task_is_cold():
+    cold, warm = make_learner(), make_learner(warm_start_from_dictionary=True)
+    for learner in (cold, warm):
+        learner.partial_fit(*make_task(0), task="a").partial_fit(*make_task(1), task="a")
+    np.testing.assert_array_equal(cold.metric_matrix("a"), warm.metric_matrix("a"))
+    for learner in (cold, warm):
+        learner.forget("a").partial_fit(*make_task(2), task="b")
+    np.testing.assert_array_equal(cold.metric_matrix("b"), warm.metric_matrix("b"))
+    for learner in (cold, warm):
+        learner.partial_fit(*make_task(3), task="c")
+    assert np.abs(cold.metric_matrix("c") - warm.metric_matrix("c")).max() > 1e-3
+
+
+@pytest.mark.parametrize("base", ["scml", SCML(n_basis=20, n_steps=200)])
+def test_a_base_learner_that_cannot_be_started_is_refused_at_once(base):
+    learner = make_learner(base_learner=base, warm_start_from_dictionary=True)
+    message = "warm_start_from_dictionary=True needs a base learner with a parameter init.*SCML"
+    with pytest.raises(ValueError, match=message):
+        learner.partial_fit(*make_task(0), task="t")
+    assert not learner.__sklearn_is_fitted__()
+    learner.set_params(base_learner=OASIS(n_steps=100)).partial_fit(*make_task(0), task="t")
+    assert list(learner.tasks_) == ["t"]
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, 0.0])
+def test_a_warm_start_is_asked_for_by_true_or_false(value):
+    learner = make_learner(warm_start_from_dictionary=value)
+    with pytest.raises(TypeError, match=f"warm_start_from_dictionary={value!r}: give True"):
+        learner.partial_fit(*make_task(0), task="t")
+
+
+def test_a_warm_start_survives_a_clone_and_a_file(tmp_path):
+    learner = learn(make_learner(warm_start_from_dictionary=True), ("a", "b"))
+    assert clone(learner).warm_start_from_dictionary is True
+    learner.save(tmp_path / "file")
+    again = LifelongMetricLearner.load(tmp_path / "file")
+    assert again.warm_start_from_dictionary is True
+    for one in (learner, again):
+        one.partial_fit(*make_task(7), task="c")
+    np.testing.assert_array_equal(learner.metric_matrix("c"), again.metric_matrix("c"))
 
 
 # --- tasks over time ----------------------------------------------------------------------
@@ -642,11 +735,13 @@ def all_of(learner):
     )
 
 
+WARM = {"warm_start_from_dictionary": True}
+BASES = {"oasis": (("average", "step", "warm"), WARM), "scml": (("average", "step"), {})}
 POLICIES = [
     ({"base_learner": base, "old_tasks": old, "revisit": way, **more}, rows)
-    for base, ways in (("oasis", ("average", "step", "warm")), ("scml", ("average", "step")))
+    for base, (ways, warm) in BASES.items()
     for old, way in itertools.product(("metrics", "codes"), ways)
-    for more in ({}, {"gradient_memory": 2, "dictionary_loss": "hinge", "transfer": True})
+    for more in ({}, {"gradient_memory": 2, "dictionary_loss": "hinge", **warm})
     for rows in (np.array, sparse.csr_array)
 ]
 STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", None, b"b", 42]

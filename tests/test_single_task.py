@@ -441,7 +441,8 @@ def test_views_of_joint_learners(name):
 
 
 def test_a_frozen_learner_brings_what_other_tasks_have_taught():
-    learner = learned(names=[42, ("a", 1)]).set_params(transfer=True)
+    learner = learned("oasis", [42, ("a", 1)])
+    learner.set_params(warm_start_from_dictionary=True)
     kept, (rows, y) = pickle.dumps(learner), rows_of("paris")
     view = clone(TaskTransformer(FrozenEstimator(learner), "paris")).fit(rows, y)
     assert list(view.learner_.tasks_) == [42, ("a", 1), "paris"]
