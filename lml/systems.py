@@ -1,6 +1,7 @@
 # Generated from book/systems.ipynb by tools/tangle.py: edit the chapter.
 """Every system of the tables: how it is fitted to tasks, and the settings that are tried."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -185,14 +186,26 @@ def _fit_ella(
     return _by_classifiers(lambda X, name: learner.predict(X, task=name), nbytes)
 
 
+def _learnt_plda(tasks: Sequence[Task], seed: int, given: Mapping[str, Any]) -> LifelongPLDA:
+    """A lifelong PLDA that has seen the tasks one after another."""
+    learner = LifelongPLDA(tasks[0].X_train.shape[1], random_state=seed, **given)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    return learner
+
+
 def _fit_plda(
     fixed: Mapping[str, Any], tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
     """The tasks one after another by lifelong PLDA; asked after the last of them."""
-    D = tasks[0].X_train.shape[1]
-    learner = LifelongPLDA(n_components=D, random_state=seed, **{**fixed, **parameters})
-    for t in tasks:
-        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    given = {**fixed, **parameters}
+    read = {name: given[name] for name in ("own_weight", "shrinkage") if name in given}
+    # where nothing is chosen while learning, one fit will do for all their values
+    asked = given if len(read) < 2 else {n: value for n, value in given.items() if n not in read}
+    key = joblib.hash(([t.X_train for t in tasks], [t.y_train for t in tasks], seed, asked))
+    if key not in fits:
+        fits[key] = _learnt_plda(tasks, seed, given)
+    learner = copy.copy(fits[key]).set_params(**read)
     metrics = {t.name: learner.task_metric(t.name) for t in tasks}
     return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 

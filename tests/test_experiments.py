@@ -362,8 +362,9 @@ def test_committed_results_are_those_of_todays_search(dataset):
         stages = system.stages({"usps": 256, "sentiment": 200}.get(dataset, 617))
         if system.base:
             stages = stages + SYSTEMS[system.base].stages(617)
-        tried = {(k, v) for stage in stages for setting in stage for k, v in setting.items()}
-        assert set(chosen.items()) <= tried
+        settings = [setting for stage in stages for setting in stage]
+        tried = {(k, json.dumps(v)) for setting in settings for k, v in setting.items()}
+        assert {(k, json.dumps(v)) for k, v in chosen.items()} <= tried
         assert {k for k, _ in tried} == set(chosen)
 
 
