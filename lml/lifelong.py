@@ -5,14 +5,17 @@
 the shared dictionary and moves the dictionary, without any row of an earlier task.
 """
 
+import contextlib
 import copy
+import itertools
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
@@ -170,6 +173,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         ``init``, the metric that it starts from, such as OASIS.
     n_triplets : int, default=3000
         Triplets sampled for the gradient of a similarity (a distance takes nearest ones).
+    n_jobs : int or None, default=None
+        Base learners that `fit` runs side by side, in joblib's sense: None is one, or what a
+        surrounding `joblib.parallel_config` says. The result does not depend on it.
     random_state : int, RandomState or None, default=None
         Root of the seeds of all tasks.
 
@@ -231,6 +237,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         revisit: str = "average",
         warm_start_from_dictionary: bool = False,
         n_triplets: int = 3000,
+        n_jobs: int | None = None,
         random_state: _Seed = None,
     ) -> None:
         self.base_learner, self.n_components = base_learner, n_components
@@ -242,7 +249,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         self.gradient_memory = gradient_memory
         self.revisit = revisit
         self.warm_start_from_dictionary = warm_start_from_dictionary
-        self.n_triplets, self.random_state = n_triplets, random_state
+        self.n_triplets, self.n_jobs, self.random_state = n_triplets, n_jobs, random_state
 
     def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
@@ -270,18 +277,18 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             self._state = self._visit(X, y, task)
         return self
 
-    def _visit(self, X: _MatrixLike, y: _LabelsLike, task: Hashable) -> _State:
-        """The state after a visit."""
+    def _visit(self, X: _MatrixLike, y: _LabelsLike, task: Hashable, learnt: Any = None) -> _State:
+        """The state after a visit; what the base learner learns may be known by now."""
         self._check_parameters()
         columns, X, y, labels = self._check_task(X, y, task)
         root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
-        target, kind = self._learn_target(X, y, task, fit_seed)
+        target, kind = self._learn_target(X, y, task, fit_seed, learnt)
         triplets = self._triplets(X, y, kind, triplet_seed)
         start = self._state.dictionary
         if start is None:
             start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
-        learnt = self._next_state(start, target, X, labels, triplets, kind, task)
-        return replace(learnt, metric_type=kind, columns=columns, root=root)
+        state = self._next_state(start, target, X, labels, triplets, kind, task)
+        return replace(state, metric_type=kind, columns=columns, root=root)
 
     def _check_parameters(self) -> None:
         for name, least in (("n_components", 1), ("n_triplets", 1), ("gradient_memory", 0)):
@@ -319,16 +326,19 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             raise AttributeError("the rows of the first task had no names of columns")
         return np.array(columns, dtype=object)
 
+    def _root(self) -> Any:
+        """The root seed: that of the first task, or a new one."""
+        if self._state.root is not None:
+            return self._state.root
+        if self.random_state is None:
+            return np.random.SeedSequence().entropy
+        generator = copy.deepcopy(check_random_state(self.random_state))  # read, not advanced
+        return int(generator.randint(2**31))
+
     def _seeds(self, task: Hashable) -> tuple[Any, list[int]]:
         """The root seed and three seeds of this visit."""
-        root = self._state.root
-        if root is None and self.random_state is None:
-            root = np.random.SeedSequence().entropy
-        elif root is None:  # a generator is read, not advanced
-            root = int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
-        record = self._record(task)
-        sequence = np.random.SeedSequence([root, record.number, record.n_visits])
-        return root, [int(seed) for seed in sequence.generate_state(3)]
+        root, record = self._root(), self._record(task)
+        return root, _visit_seeds(root, record.number, record.n_visits)
 
     def _record(self, task: Hashable) -> TaskRecord:
         """The record of a task, or a blank one with the next free number."""
@@ -344,14 +354,13 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return nearest_triplets(X, y)
 
     def _learn_target(
-        self, X: _Matrix, y: _Places, task: Hashable, seed: int
+        self, X: _Matrix, y: _Places, task: Hashable, seed: int, learnt: Any = None
     ) -> tuple[FactoredMetric, str]:
         """The target metric of this visit and its type."""
         known = self._state.tasks.get(task)
         if known and self.revisit == "step":
             return self._one_step(X, y, task, seed), self.metric_type_
-        learner = self._base_learner(task, seed)
-        target, kind = _fitted_metric(learner, "base_learner", X, y)
+        target, kind = learnt or _fitted(self._base_learner(task, seed), X, y)
         if kind != (self._state.metric_type or kind):
             raise ValueError(
                 f"the base learner gives a {kind}, the earlier tasks have a"
@@ -571,6 +580,31 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         """Number of features."""
         return self._learnt("n_features_in_").dictionary.shape[1]
 
+    def _ahead(self, visits: Iterable[tuple[_Matrix, list[Any], Hashable]]) -> Generator[Any]:
+        """What the base learner learns of each new task, in order; None: not before its turn."""
+        if self.warm_start_from_dictionary or joblib.effective_n_jobs(self.n_jobs) == 1:
+            yield from itertools.repeat(None)
+        self._check_parameters()
+        calls, root = [], self._root()
+        for number, (X, y, task) in enumerate(visits):
+            codes = self._check_task(X, y, task)[2]
+            seed = _visit_seeds(root, number, 0)[0]
+            calls.append(joblib.delayed(_fitted)(self._base_learner(task, seed), X, codes))
+        yield from joblib.Parallel(self.n_jobs, return_as="generator")(calls)
+
+    def _learn_table(
+        self, rows: _Matrix, labels: list[Any], places: Mapping[Hashable, list[int]]
+    ) -> None:
+        """Learn tasks, each with the places of its rows, one after another."""
+
+        def visit(task: Hashable) -> tuple[_Matrix, list[Any], Hashable]:
+            return rows[places[task]], [labels[row] for row in places[task]], task
+
+        self._state = replace(self._state, root=self._root())
+        with contextlib.closing(self._ahead(map(visit, places))) as ahead:
+            for task, learnt in zip(places, ahead):
+                self._state = self._visit(*visit(task), learnt)
+
     def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
@@ -586,13 +620,11 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         self
         """
         rows, labels, names = _check_table(X, y, tasks)
-        columns = _columns(X)
-        fresh = clone(self)
+        columns, fresh = _columns(X), clone(self)
         places: dict[Any, list[int]] = {}
         for row, task in enumerate(names):
             places.setdefault(task, []).append(row)
-        for task, own in places.items():
-            fresh.partial_fit(rows[own], [labels[row] for row in own], task=task)
+        fresh._learn_table(rows, labels, places)
         with _lock(self):
             self._state = replace(fresh._state, columns=columns)
         return self
@@ -754,6 +786,12 @@ def _columns(X: _MatrixLike) -> tuple[Any, ...] | None:
     return None if names is None else tuple(names)
 
 
+def _visit_seeds(root: Any, number: int, n_visits: int) -> list[int]:
+    """Three seeds of a visit: base learner, triplets, first dictionary."""
+    sequence = np.random.SeedSequence([root, number, n_visits])
+    return [int(seed) for seed in sequence.generate_state(3)]
+
+
 def _check_start(learner: Any, asked: bool) -> None:
     """Refuse a base learner that cannot start from the task's metric, or from those of others."""
     name, other = "warm_start_from_dictionary=True", "False"
@@ -905,6 +943,11 @@ def _check_table(
     if not names:
         raise ValueError("X has 0 rows: give the rows of at least one task")
     return rows, labels, names
+
+
+def _fitted(learner: Any, X: _Matrix, y: _Places) -> tuple[FactoredMetric, str]:
+    """The metric that a base learner learns, and its type."""
+    return _fitted_metric(learner, "base_learner", X, y)
 
 
 def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
