@@ -3,11 +3,14 @@
 
 A step lowers the current task's mean hinge plus the remembered linear terms of old tasks and
 returns orthonormal rows together with the d x d change of basis. Old codes then follow one of
-two policies: keep_codes (old metrics move along) or keep_metrics (they stay).
+two policies: keep_codes (old metrics move along) or keep_metrics (they stay). A table of
+`MovingCodes` lets them follow when they are read.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +23,7 @@ from lml.triplets import triplet_gradient
 __all__ = [
     "DictionaryStep",
     "GradientMemory",
+    "MovingCodes",
     "RunningGradient",
     "dictionary_gradient",
     "dictionary_objective",
@@ -501,3 +505,199 @@ def keep_metrics(code: _Floats, old_dictionary: _Floats, new_dictionary: _Floats
         )
     across = new_dictionary @ old_dictionary.T
     return keep_codes(code, across.T)
+
+
+class MovingCodes(Mapping[Any, _Floats]):
+    """Codes of tasks in a dictionary that moves; a code follows when it is read.
+
+    A table never changes: `after` and `without` give new ones. Reading gives the code in the
+    dictionary as it is now.
+
+    Parameters
+    ----------
+    codes : dict, default={}
+        Tasks to codes (d, d), all in the present dictionary; they are made read-only.
+
+    Notes
+    -----
+    Derived in chapter 13 (dictionary), eqs. (dictionary-compose) and (dictionary-dyadic). A visit
+    costs the same for any number of tasks, but for copies of tables of references; reading a code
+    that has waited for m moves takes at most 2 log2(m) + 3 more products of d x d matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = MovingCodes({"a": np.eye(2), "b": np.eye(2)})
+    >>> table = table.after({"c": np.eye(2)}, change=np.diag([1.0, 0.5]))
+    >>> [code[1, 1].item() for code in table.values()], len(table.moves)
+    ([0.25, 0.25, 1.0], 1)
+    """
+
+    def __init__(self, codes: Mapping[Any, _Floats] | None = None) -> None:
+        self._codes: dict[Any, _Floats] = dict(codes or {})
+        self._since: dict[Any, int] = dict.fromkeys(self._codes, 0)  # longest waiting first
+        self._moves: dict[tuple[int, int], _Floats] = {}  # (k, i): moves i 2^k to (i + 1) 2^k
+        self._count = 0
+        self._lock()
+
+    def _lock(self) -> None:
+        for array in (*self._codes.values(), *self._moves.values()):
+            array.flags.writeable = False
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        vars(self).update(parts)
+        self._lock()  # a copy is locked too
+
+    def _change(self, first: int) -> _Floats | None:
+        """The product of all moves from one on, by blocks; None if there is none."""
+        product = None
+        while first < self._count:
+            k = 0
+            while first % 2 ** (k + 1) == 0 and first + 2 ** (k + 1) <= self._count:
+                k += 1
+            block = self._moves[k, first >> k]
+            product = block if product is None else product @ block
+            first += 2**k
+        return product
+
+    def _append(self, change: _Floats) -> None:
+        """Add a move, and the blocks that it completes."""
+        k, place = 0, self._count
+        self._moves[0, place], self._count = change, self._count + 1
+        change.flags.writeable = False
+        while place % 2 and (k, place - 1) in self._moves:
+            change = self._moves[k, place - 1] @ change
+            k, place = k + 1, place // 2
+            self._moves[k, place] = change
+            change.flags.writeable = False
+
+    def __getitem__(self, task: Any) -> _Floats:
+        return self._read(task, {})
+
+    def _read(self, task: Any, changes: dict[int, _Floats | None]) -> _Floats:
+        """A code as it is now; tasks that have waited equally long share a product."""
+        code, first = self._codes[task], self._since[task]
+        if first not in changes:
+            changes[first] = self._change(first)
+        change = changes[first]
+        if change is not None:
+            code = keep_codes(code, change)
+            code.flags.writeable = False
+        return code
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._codes)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._codes
+
+    def waiting(self, most: int | None = None, but: Collection[Any] = ()) -> dict[Any, _Floats]:
+        """Codes of the tasks that have waited longest, in the order of the table.
+
+        Parameters
+        ----------
+        most : int, optional
+            How many at most; all when left out.
+        but : collection, default=()
+            Tasks to leave out.
+
+        Returns
+        -------
+        dict
+        """
+        others = (task for task in self._since if task not in but)
+        chosen = set(itertools.islice(others, most))
+        changes: dict[int, _Floats | None] = {}
+        return {task: self._read(task, changes) for task in self._codes if task in chosen}
+
+    def after(self, codes: Mapping[Any, _Floats], change: _Floats | None = None) -> "MovingCodes":
+        """The table after a move of the dictionary.
+
+        Parameters
+        ----------
+        codes : dict
+            Tasks, known or new, to their codes in the moved dictionary.
+        change : ndarray of shape (d, d), optional
+            S of W -> S' W S, by which all others follow; None if the dictionary stayed.
+
+        Returns
+        -------
+        MovingCodes
+        """
+        new = self._twin()
+        if change is not None:
+            new._append(change)
+        for task, code in codes.items():
+            code.flags.writeable = False
+            new._since.pop(task, None)
+            new._codes[task], new._since[task] = code, new._count
+        new._let_go()
+        return new
+
+    def without(self, task: Hashable) -> "MovingCodes":
+        """The table without a task."""
+        new = self._twin()
+        del new._codes[task], new._since[task]
+        new._let_go()
+        return new
+
+    def _twin(self) -> "MovingCodes":
+        """A copy with tables of its own, for the same arrays."""
+        new = MovingCodes()
+        new._codes, new._since = dict(self._codes), dict(self._since)
+        new._moves, new._count = dict(self._moves), self._count
+        return new
+
+    def _let_go(self) -> None:
+        """Drop the blocks that begin before the oldest code."""
+        oldest = next(iter(self._since.values()), self._count)
+        if oldest == self._count:  # nobody waits: count from 0 again, in the order of the table
+            self._moves, self._count, self._since = {}, 0, dict.fromkeys(self._codes, 0)
+        for place in range(next(iter(self._moves), (0, oldest))[1], oldest):
+            k = 0
+            while self._moves.pop((k, place >> k), None) is not None and not place >> k & 1:
+                k += 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+        return sum(code.nbytes for code in self._codes.values())
+
+    @property
+    def stored(self) -> list[_Floats]:
+        """The codes as they were when each was stored."""
+        return list(self._codes.values())
+
+    @property
+    def moves(self) -> list[_Floats]:
+        """The moves that are kept, oldest first."""
+        return [change for (k, _), change in self._moves.items() if k == 0]
+
+    @property
+    def moves_nbytes(self) -> int:
+        """Bytes of the moves and of their products."""
+        return sum(change.nbytes for change in self._moves.values())
+
+    @property
+    def queue(self) -> list[tuple[int, int]]:
+        """Of each task, longest waiting first: its place, and the move that it waits for."""
+        places = {task: place for place, task in enumerate(self._codes)}
+        return [(places[task], first) for task, first in self._since.items()]
+
+    @classmethod
+    def restored(
+        cls,
+        codes: Mapping[Any, _Floats],
+        queue: Sequence[tuple[int, int]],
+        moves: Iterable[_Floats],
+    ) -> "MovingCodes":
+        """The table with these parts: `stored` codes, the `queue` and the `moves`."""
+        table, tasks = MovingCodes(codes), list(codes)
+        table._since = {tasks[place]: first for place, first in queue}
+        table._count = queue[0][1]
+        for change in moves:
+            table._append(change)
+        return table

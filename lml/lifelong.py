@@ -26,6 +26,7 @@ from sklearn.utils.validation import validate_data
 from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
+    MovingCodes,
     _line_search,
     _symmetric,
     dictionary_step,
@@ -117,7 +118,7 @@ class _State:
     """All that is known after some visits; it never changes."""
 
     dictionary: Any = None  # _Floats of shape (d, D) after the first task
-    codes: dict[Any, _Floats] = field(default_factory=dict)
+    codes: MovingCodes = field(default_factory=MovingCodes)
     tasks: dict[Any, TaskRecord] = field(default_factory=dict)
     memory: GradientMemory | None = None
     metric_type: Any = None  # "similarity" or "distance" after the first task
@@ -125,9 +126,8 @@ class _State:
     root: Any = None  # an int after the first task, of the seeds
 
     def __post_init__(self) -> None:
-        for array in (self.dictionary, *self.codes.values()):
-            if array is not None:
-                array.flags.writeable = False
+        if self.dictionary is not None:
+            self.dictionary.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())  # a copy is locked too
@@ -161,6 +161,11 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     old_tasks : {"metrics", "codes"}, default="metrics"
         What stays when the dictionary moves: the metrics of the other tasks (they are
         coded again) or their codes (the paper; the metrics change).
+    max_old_tasks : int or None, default=32
+        How many old tasks a visit takes into account at most, those that have waited longest:
+        in the dictionary's steps, in the mean of a warm start, and in bringing codes up to date
+        (the others follow when they are read, or when it is their turn). None takes all of them;
+        every visit then costs more than the one before.
     gradient_memory : int, default=0
         Rank of the hinge gradient kept for each task (only with the hinge); 0 keeps none.
     revisit : {"average", "step", "warm"}, default="average"
@@ -233,6 +238,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         dictionary_steps: int | None = None,
         dictionary_rate: float = 0.05,
         old_tasks: str = "metrics",
+        max_old_tasks: int | None = 32,
         gradient_memory: int = 0,
         revisit: str = "average",
         warm_start_from_dictionary: bool = False,
@@ -245,7 +251,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         self.dictionary_penalty = dictionary_penalty
         self.dictionary_loss = dictionary_loss
         self.dictionary_steps, self.dictionary_rate = dictionary_steps, dictionary_rate
-        self.old_tasks = old_tasks
+        self.old_tasks, self.max_old_tasks = old_tasks, max_old_tasks
         self.gradient_memory = gradient_memory
         self.revisit = revisit
         self.warm_start_from_dictionary = warm_start_from_dictionary
@@ -291,10 +297,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return replace(state, metric_type=kind, columns=columns, root=root)
 
     def _check_parameters(self) -> None:
-        for name, least in (("n_components", 1), ("n_triplets", 1), ("gradient_memory", 0)):
-            _check_number(name, getattr(self, name), least, whole=True)
-        if self.dictionary_steps is not None:
-            _check_number("dictionary_steps", self.dictionary_steps, 0, whole=True)
+        whole = {"n_components": 1, "n_triplets": 1, "gradient_memory": 0}
+        for name, least in {**whole, "dictionary_steps": 0, "max_old_tasks": 1}.items():
+            if name in whole or getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), least, whole=True)
         for name in ("code_penalty", "dictionary_penalty", "dictionary_rate"):
             _check_number(name, getattr(self, name), 0)
         _check_choice("old_tasks", self.old_tasks, ("metrics", "codes"))
@@ -343,8 +349,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     def _record(self, task: Hashable) -> TaskRecord:
         """The record of a task, or a blank one with the next free number."""
         records = self._state.tasks
-        number = 1 + max((record.number for record in records.values()), default=-1)
-        blank = TaskRecord(number, (), 0, 0, *[0.0] * 6)
+        last = next(reversed(records.values()), None)  # the numbers rise
+        blank = TaskRecord(0 if last is None else last.number + 1, (), 0, 0, *[0.0] * 6)
         return records.get(task, blank)
 
     def _triplets(self, X: _Matrix, y: _Places, kind: str, seed: int) -> _Places:
@@ -398,8 +404,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         codes = self._state.codes
         if task in codes and self.revisit == "warm":
             return [codes[task]]
-        warm = self.warm_start_from_dictionary
-        return [C for u, C in codes.items() if u != task] if warm else []
+        if not self.warm_start_from_dictionary:
+            return []
+        return list(codes.waiting(self.max_old_tasks, [task]).values())
 
     def _code(self, L: _Floats, target: FactoredMetric, kind: str) -> tuple[_Floats, float]:
         """The minimiser of the coding problem and its certificate, for orthonormal rows."""
@@ -429,29 +436,21 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         triplets: _Places,
         kind: str,
         task: Hashable,
-    ) -> tuple[_Floats, dict[Any, _Floats]]:
-        """The dictionary after its steps, and the other tasks' codes in it."""
-        old = {u: code for u, code in self._state.codes.items() if u != task}
-        L, codes, change = start, old, np.eye(len(start))
+    ) -> tuple[_Floats, dict[Any, _Floats], _Floats | None]:
+        """The dictionary after its steps, the codes in it whose turn it is, and S of the move."""
+        old = self._state.codes.waiting(self.max_old_tasks, [task])
+        L, codes, change, follow = start, old, np.eye(len(start)), None
         longest = self.dictionary_rate
         for _ in range(self._n_steps(start, kind)):
             code = self._code(L, target, kind)[0]
-            parts = (start, old, target, X, triplets, kind, longest)
-            step = self._step(L, code, codes, *parts)
+            step = self._step(L, code, codes, start, old, target, X, triplets, kind, longest)
             if step.step_size == 0.0:
                 break
             longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
             L, change = step.dictionary, change @ step.change
-            codes = self._follow(old, start, L, change)
-        return L, codes
-
-    def _follow(
-        self, old: Mapping[Any, _Floats], start: _Floats, L: _Floats, change: _Floats
-    ) -> dict[Any, _Floats]:
-        """Old codes in the moved dictionary, by the policy of `old_tasks`."""
-        if self.old_tasks == "metrics":
-            change = start @ L.T  # what keep_metrics does, with one product for all tasks
-        return {u: keep_codes(C, change) for u, C in old.items()}
+            follow = start @ L.T if self.old_tasks == "metrics" else change
+            codes = {u: keep_codes(C, follow) for u, C in old.items()}
+        return L, codes, follow
 
     def _step(
         self,
@@ -490,7 +489,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         task: Hashable,
     ) -> _State:
         """Dictionary, codes, records and memory after the visit, as new objects."""
-        L, codes = self._move_dictionary(start, target, X, triplets, kind, task)
+        L, codes, follow = self._move_dictionary(start, target, X, triplets, kind, task)
         values: dict[str, Any] = {}
         for when, rows in (("loss_before", start), ("loss_after", L)):
             code, values["certificate"] = self._code(rows, target, kind)
@@ -500,14 +499,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         classes = tuple(dict.fromkeys((*seen.classes, *labels)))
         values |= {"n_rows": seen.n_rows + X.shape[0], "n_visits": seen.n_visits + 1}
         record = TaskRecord(seen.number, classes, **values, **_diagnostics(target, L, code))
-        tasks = self._in_order(self._state.tasks, task, record)
+        tasks = {**self._state.tasks, task: record}
         memory = self._next_memory(task, gradient, kind)
-        return _State(L, self._in_order(codes, task, code), tasks, memory)
-
-    def _in_order(self, table: Mapping[Any, Any], task: Hashable, value: Any) -> dict[Any, Any]:
-        """A copy of a table with one new entry, tasks in the order of first appearance."""
-        order = dict.fromkeys((*self._state.tasks, task))
-        return {u: value if u == task else table[u] for u in order}
+        return _State(L, self._state.codes.after({**codes, task: code}, follow), tasks, memory)
 
     def _next_memory(
         self, task: Hashable, gradient: FactoredMetric, kind: str
@@ -558,7 +552,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     @property
     def codes_(self) -> dict[Any, _Floats]:
         """Task to its code, (n_components, n_components); a copy of the table."""
-        return dict(self._learnt("codes_").codes)
+        return self._learnt("codes_").codes.waiting()
 
     @property
     def tasks_(self) -> dict[Any, TaskRecord]:
@@ -637,22 +631,22 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
 
     def _without(self, task: Hashable) -> _State:
         state = self._knowing(task)
-        codes = {u: code for u, code in state.codes.items() if u != task}
         tasks = {u: record for u, record in state.tasks.items() if u != task}
         memory = _copied(state.memory)
         if memory is not None:
             memory.gradients.pop(task, None)
             memory.errors.pop(task, None)
-        return replace(state, codes=codes, tasks=tasks, memory=memory)
+        return replace(state, codes=state.codes.without(task), tasks=tasks, memory=memory)
 
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept, by part: dictionary, codes, gradients, records."""
+        """Bytes kept, by part: dictionary, codes, moves that codes wait for, gradients, records."""
         state = self._knowing(next(iter(self._state.tasks), None))
         records, memory = state.tasks.values(), state.memory
         return {
             "dictionary": state.dictionary.nbytes,
-            "codes": sum(code.nbytes for code in state.codes.values()),
+            "codes": state.codes.nbytes,
+            "moves": state.codes.moves_nbytes,
             "gradients": 0 if memory is None else memory.nbytes,
             "records": sum(8 * (9 + len(record.classes)) for record in records),
         }
@@ -684,7 +678,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         arrays: dict[str, Any] = {}
         now._check_parameters()
         meta = {"state": _pack(now._state, arrays), "parameters": encode_parameters(now, arrays)}
-        write_state(path, "LifelongMetricLearner", 1, meta, arrays)
+        write_state(path, "LifelongMetricLearner", 2 if "moves" in arrays else 1, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -710,7 +704,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         -----
         Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
         """
-        _, meta, arrays = read_state(path, "LifelongMetricLearner", (1,))
+        _, meta, arrays = read_state(path, "LifelongMetricLearner", (1, 2))
         with reading(path):
             fits = type(meta) is dict and set(meta) == {"state", "parameters"}
             expect(fits, "entries", meta, "state and parameters")
@@ -956,15 +950,18 @@ def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
         return None
     d = len(state.dictionary)
     arrays["dictionary"] = state.dictionary
-    arrays["codes"] = np.reshape(list(state.codes.values()), (-1, d, d))
+    arrays["codes"] = np.reshape(state.codes.stored, (-1, d, d))
     tasks = [_pack_record(task, record) for task, record in state.tasks.items()]
-    return {
+    form = {
         "tasks": tasks,
         "memory": _pack_memory(state.memory, arrays),
         "root": state.root,
         "metric_type": state.metric_type,
         "columns": encode(state.columns),
     }
+    if state.codes.moves:  # codes that wait for their turn
+        arrays["moves"], form["queue"] = np.array(state.codes.moves), state.codes.queue
+    return form
 
 
 def _pack_record(task: Hashable, record: TaskRecord) -> dict[str, Any]:
@@ -985,7 +982,8 @@ def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[
 
 def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
     """The state that `_pack` took apart, or an error that names what does not fit."""
-    keys = {"tasks", "memory", "root", "metric_type", "columns"}
+    keys = {"tasks", "memory", "root", "metric_type", "columns", "queue"}
+    form = {"queue": None, **form} if type(form) is dict else form
     expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
     L, codes = (decode({"array": name}, arrays) for name in ("dictionary", "codes"))
     fits = L.dtype == codes.dtype == float and L.ndim == 2 and 1 <= len(L) <= L.shape[1]
@@ -995,7 +993,24 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
     expect(fits, "shape of codes", codes.shape, f"that of {len(tasks)} tasks and {len(L)} rows")
     memory = _unpack_memory(form["memory"], tasks, L.shape[1], arrays)
     table = {task: code.copy() for task, code in zip(tasks, codes)}
-    return _State(L, table, tasks, memory, *_unpack_rest(form, L.shape[1]))
+    moving = _unpack_queue(form["queue"], table, arrays)
+    return _State(L, moving, tasks, memory, *_unpack_rest(form, L.shape[1]))
+
+
+def _unpack_queue(
+    form: Any, codes: Mapping[Any, _Floats], arrays: dict[str, NDArray[Any]]
+) -> MovingCodes:
+    if form is None:
+        return MovingCodes(codes)
+    moves, shape = decode({"array": "moves"}, arrays), next(iter(codes.values())).shape
+    fits = moves.dtype == float and moves.ndim == 3 and moves.shape[1:] == shape and len(moves) > 0
+    expect(fits, "moves", (moves.dtype, moves.shape), f"floats of shape (n, {shape})")
+    places, first = zip(*form, strict=True)
+    expect(all(_fits(n, int) for n in first), "queue", first, "whole numbers")
+    expect(sorted(places) == list(range(len(codes))), "queue", places, "each task once")
+    fits = list(first) == sorted(first) and first[-1] <= first[0] + len(moves)
+    expect(fits, "queue", first, f"rising, over at most {len(moves)} moves")
+    return MovingCodes.restored(codes, form, moves)
 
 
 def _fits(value: Any, kind: type) -> bool:
@@ -1032,7 +1047,7 @@ def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
         expect(task not in tasks, f"name of task {place}", task, "a new one")
         tasks[task] = TaskRecord(**values)
     numbers = [record.number for record in tasks.values()]
-    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
+    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
     return tasks
 
 

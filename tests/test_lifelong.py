@@ -24,7 +24,7 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 
-from lml import lifelong
+from lml import dictionary, lifelong
 from lml.baselines.lmnn import LMNN
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.evaluation import LifelongKNeighborsClassifier
@@ -470,6 +470,8 @@ def test_metric_type_cannot_change_midway():
         ("dictionary_steps", 0.5, TypeError),
         ("gradient_memory", -1, ValueError),
         ("n_triplets", 0, ValueError),
+        ("max_old_tasks", 0, ValueError),
+        ("max_old_tasks", 2.0, TypeError),
         ("old_tasks", "rows", ValueError),
         ("revisit", "append", ValueError),
         ("dictionary_loss", "both", ValueError),
@@ -849,6 +851,34 @@ def test_what_cannot_be_stored_is_named_before_anything_is_written(spoil, said, 
     assert list(tmp_path.iterdir()) == [tmp_path / "s"]
 
 
+WAITING = {
+    "queue is .*not whole": lambda meta, arrays: meta["state"]["queue"][0].__setitem__(1, -1),
+    "queue is .*each task once": lambda meta, arrays: meta["state"]["queue"][0].__setitem__(0, 1),
+    "queue is .*rising": lambda meta, arrays: meta["state"]["queue"][0].__setitem__(1, 9),
+    "at most 1 moves": lambda meta, arrays: arrays.update(moves=arrays["moves"][:1]),
+    r"moves is .*\(0, 4, 4\)": lambda meta, arrays: arrays.update(moves=arrays["moves"][:0]),
+    r"moves is .*\(3, 3, 4\)": lambda meta, arrays: arrays.update(moves=np.ones((3, 3, 4))),
+    "moves is .*int64": lambda meta, arrays: arrays.update(moves=np.ones((3, 4, 4), int)),
+    "'moves', not": lambda meta, arrays: arrays.pop("moves"),
+    r"nothing uses is \['moves'\]": lambda meta, arrays: meta["state"].pop("queue"),
+}
+
+
+@pytest.mark.parametrize("said", list(WAITING))
+def test_a_queue_that_does_not_belong_is_refused(said, tmp_path):
+    path, learner = tmp_path / "s.npz", learn(make_learner(max_old_tasks=1), range(8))
+    learner.save(path)
+    version, meta, arrays = read_state(path, "LifelongMetricLearner", [1, 2])
+    assert version == 2
+    assert len(arrays["moves"]) == len(learner._state.codes.moves) == 3
+    assert [first for _, first in meta["state"]["queue"]] == [3, 3, 4, 4, 5, 5, 6, 6]
+    WAITING[said](meta, arrays)
+    write_state(path, "LifelongMetricLearner", 2, meta, arrays)
+    with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
+        LifelongMetricLearner.load(path)
+    error.match(said)
+
+
 @pytest.fixture
 def saved(tmp_path):
     """A saved learner with a memory, and the two parts of its file."""
@@ -926,8 +956,8 @@ def test_a_state_of_something_else_is_refused(saved):
     write_state(path, "Other", 1, meta, arrays)
     with pytest.raises(ValueError, match="kind is 'Other', not 'LifelongMetricLearner'"):
         LifelongMetricLearner.load(path)
-    write_state(path, "LifelongMetricLearner", 2, meta, arrays)
-    with pytest.raises(ValueError, match="version is 2, not 1, which this release reads"):
+    write_state(path, "LifelongMetricLearner", 3, meta, arrays)
+    with pytest.raises(ValueError, match="version is 3, not 1 or 2, which this release reads"):
         LifelongMetricLearner.load(path)
 
 
@@ -1217,6 +1247,118 @@ def test_what_is_handed_out_cannot_change_the_learner():
         with pytest.raises(AttributeError):
             setattr(learner, name, None)
     assert all_of(learner) == before
+
+
+# --- many tasks ---------------------------------------------------------------------------
+
+
+def every_move(learner, names):
+    """The oracle: every code follows every move; the codes and the dictionary at the end."""
+    codes = {}
+    for number, name in enumerate(names):
+        known = learner._state.dictionary
+        learner.partial_fit(*make_task(number), task=name)
+        L = learner.dictionary_
+        codes = {u: L @ known.T @ W @ known @ L.T for u, W in codes.items()}
+        codes[name] = learner.codes_[name]
+    return codes
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 32])
+def test_codes_that_wait_are_those_that_follow_every_move(most):
+    learner = make_learner(max_old_tasks=most, n_triplets=200)
+    expected = every_move(learner, [n % 17 for n in range(40)])
+    assert list(learner.codes_) == list(expected)
+    for task, code in expected.items():
+        np.testing.assert_allclose(learner.codes_[task], code, atol=1e-10)
+        np.testing.assert_array_equal(learner.codes_[task], learner._state.codes[task])
+    assert (learner.state_parts_["moves"] == 0) == (most >= 17)
+
+
+@pytest.mark.parametrize("more", [{}, {"gradient_memory": 2}, {"old_tasks": "codes"}])
+def test_up_to_max_old_tasks_nothing_differs_from_all(more):
+    more = {"n_triplets": 200, "dictionary_loss": "residual", **more}
+    more["warm_start_from_dictionary"] = True
+    if "gradient_memory" in more:
+        more["dictionary_loss"] = "hinge"
+    one, all_ = (learn(make_learner(max_old_tasks=n, **more), range(7)) for n in (6, None))
+    same(one, all_)
+    fewer = learn(make_learner(max_old_tasks=5, **more), range(7))
+    assert not np.array_equal(fewer.dictionary_, all_.dictionary_)
+
+
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
+def test_the_step_and_the_transfer_take_the_tasks_that_waited_longest(base, monkeypatch):
+    taken, real = [], lifelong._residual_objective
+
+    def watch(L, codes, *parts):
+        taken.append([u for u in codes if isinstance(u, int)])
+        return real(L, codes, *parts)
+
+    monkeypatch.setattr(lifelong, "_residual_objective", watch)
+    learner = make_learner(base_learner=base, max_old_tasks=2, dictionary_loss="residual")
+    line = []  # of tasks that wait
+    for number in range(9):
+        taken.clear()
+        learner.partial_fit(*make_task(number), task=number)
+        assert all(codes == sorted(line[:2]) for codes in taken)
+        assert len(taken) > 1
+        line = [*line[2:], *sorted(line[:2]), number]
+    learner.forget(0).forget(3)
+    assert set(learner.codes_) == set(learner.tasks_) == {1, 2, 4, 5, 6, 7, 8}
+
+
+@pytest.mark.parametrize("again", [save_and_load, lambda learner, path: copy.deepcopy(learner)])
+def test_a_learner_whose_codes_wait_goes_on_bit_for_bit(again, tmp_path):
+    learner = make_learner(max_old_tasks=2, n_triplets=100)
+    for number in range(30):
+        visit = (*make_task(number), (number * 7) % 19)
+        twin = again(learner, tmp_path / "s") if number else learner
+        if number % 5 == 0:
+            assert len(learner.codes_) == len(learner.tasks_) if number else True  # a reader
+        learner.partial_fit(*visit[:2], task=visit[2])
+        if number:
+            twin.partial_fit(*visit[:2], task=visit[2])
+            assert all_of(twin) == all_of(learner)
+            assert twin.state_parts_ == learner.state_parts_
+        if number in (11, 23):
+            for one in (learner, twin):
+                one.forget((number * 7) % 19)
+    for array in (*learner._state.codes.stored, *learner._state.codes.moves):
+        assert not array.flags.writeable
+    held = sum(array.nbytes for array in arrays_of(vars(learner)))
+    assert held <= learner.state_nbytes_
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_moves_that_wait_are_bounded_by_the_tasks_whatever_the_visits(most):
+    learner = make_learner(max_old_tasks=most, n_triplets=50, base_learner=OASIS(n_steps=20))
+    sizes = []
+    for visit in range(60):
+        learner.partial_fit(*make_task(visit), task=visit % 12)
+        sizes.append(learner.state_parts_["moves"])
+    assert max(sizes) <= 2 * 8 * 16 * (12 / most)
+    assert max(sizes[40:]) == max(sizes[20:40])
+
+
+@pytest.mark.parametrize("more", [{}, {"dictionary_loss": "residual"}, {"gradient_memory": 1}])
+def test_a_late_task_does_the_work_of_an_early_one(more, monkeypatch):
+    """Codes that follow a move, counted: all of a visit but the copies of tables."""
+    counts, real = [], dictionary.keep_codes
+
+    def count(code, change):
+        counts[-1] += 1
+        return real(code, change)
+
+    monkeypatch.setattr(dictionary, "keep_codes", count)
+    monkeypatch.setattr(lifelong, "keep_codes", count)
+    base = OASIS(n_steps=10)
+    learner = make_learner(max_old_tasks=4, n_triplets=20, base_learner=base, dictionary_steps=2)
+    learner.set_params(warm_start_from_dictionary=True, **more)
+    for number in range(60):
+        counts.append(0)
+        learner.partial_fit(*make_task(number, n=9), task=number)
+    assert 4 < max(counts) <= 4 * (2 + 1 + 1)  # of four tasks: two steps, the turn, the mean
 
 
 # --- growth -------------------------------------------------------------------------------
