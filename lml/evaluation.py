@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
+from lml.lifelong import _holds_nan
 from lml.metrics import (
     FactoredMetric,
     _check_finite,
@@ -231,7 +232,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 def _check_name(task: Any) -> None:
     """Refuse a task name that could not be looked up again."""
     try:
-        usable = bool({task: task}.get(task) == task)
+        usable = bool({task: task}.get(task) == task) and not _holds_nan(task)
     except TypeError:
         usable = False
     if not usable:
@@ -316,7 +317,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         ValueError, TypeError
             If a row, a label, the name or a number cannot be used; nothing has changed then.
         """
-        X = _reference_rows(X)
+        X = self._rows(X)
         classes, codes = _sorted_classes(y)
         check_consistent_length(X, codes)
         _check_name(task)
@@ -357,12 +358,21 @@ class LifelongKNeighborsClassifier(BaseEstimator):
             raise ValueError(
                 f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
             )
-        X = _reference_rows(X)
+        X = self._rows(X)
         self._check_width(X)
         return X, self.references_[task]
 
+    def _rows(self, X: _MatrixLike) -> _Matrix:
+        """Checked rows; a data frame has the columns that the learner has learned."""
+        if hasattr(self.learner, "_check_columns"):
+            self.learner._check_columns(X)
+        return _reference_rows(X)
+
     def _check_width(self, X: _Matrix, replaced: Collection[Hashable] = ()) -> None:
-        """Refuse rows of other features than the reference rows that stay."""
+        """Refuse rows of other features than the learner and the reference rows that stay."""
+        known = getattr(self.learner, "n_features_in_", X.shape[1])
+        if X.shape[1] != known:
+            raise ValueError(f"X has {X.shape[1]} features, but the learner has learned {known}")
         for name, (rows, _) in getattr(self, "references_", {}).items():
             if X.shape[1] != rows.shape[1] and name not in replaced:
                 raise ValueError(

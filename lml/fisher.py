@@ -34,7 +34,10 @@ def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, _Places]:
             f"y holds {held}, so no direction separates classes and there is no dissimilar "
             "pair: give at least two rows, of two classes"
         )
-    return X.astype(float), codes
+    X = X.astype(float)
+    if sparse.issparse(X):
+        X.sum_duplicates()  # k-means takes the stored numbers as they are
+    return X, codes
 
 
 def _class_means(X: _Matrix, codes: _Places) -> tuple[_Places, _Floats]:

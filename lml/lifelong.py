@@ -286,6 +286,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     def _visit(self, X: _MatrixLike, y: _LabelsLike, task: Hashable, learnt: Any = None) -> _State:
         """The state after a visit; what the base learner learns may be known by now."""
         self._check_parameters()
+        _check_seed(self.random_state)
         columns, X, y, labels = self._check_task(X, y, task)
         root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
         target, kind = self._learn_target(X, y, task, fit_seed, learnt)
@@ -641,7 +642,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, moves that codes wait for, gradients, records."""
-        state = self._knowing(next(iter(self._state.tasks), None))
+        state = self._learnt("state")
         records, memory = state.tasks.values(), state.memory
         return {
             "dictionary": state.dictionary.nbytes,
@@ -724,6 +725,13 @@ def _lock(learner: Any) -> Any:
     return _LOCKS.setdefault(learner, threading.RLock())  # one step, for all threads
 
 
+def _check_seed(random_state: Any) -> None:
+    try:
+        check_random_state(random_state)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"random_state={random_state!r} is no seed: {error}") from None
+
+
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
@@ -753,9 +761,16 @@ def _check_hashable(task: Any, place: str) -> None:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
 
 
+def _holds_nan(name: Any) -> bool:
+    """Whether a name, or a part of it, is not equal to itself: it would not be found again."""
+    if isinstance(name, (tuple, frozenset)):
+        return any(map(_holds_nan, name))
+    return bool(name != name)
+
+
 def _check_name(task: Any, place: str) -> None:
     _check_hashable(task, place)
-    if task != task:
+    if _holds_nan(task):
         raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
 
 

@@ -7,6 +7,7 @@ Ties go to the reference that comes first, tied votes to the nearest of the tied
 
 import copy
 from collections.abc import Collection, Hashable, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any, Self, TypeAlias
 
@@ -83,7 +84,9 @@ def _distance_scores(metric: FactoredMetric, X: _Matrix, references: _Matrix, k:
 def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
-        references = references.sorted_indices()
+        references = references.copy()
+        references.sum_duplicates()  # one form of each row, its columns ascending
+        references.eliminate_zeros()
         ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
         parts = (references.indices, references.data)
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
@@ -254,7 +257,10 @@ def _labels(y: _LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
         return list(y)
-    return column_or_1d(y, warn=True).tolist()
+    column = column_or_1d(y, warn=True)
+    if np.ma.is_masked(y):  # a masked label is None
+        column = np.ma.array(column, mask=np.ma.getmaskarray(np.ma.asarray(y)).ravel())
+    return column.tolist()
 
 
 def _as_array(labels: list[Any]) -> NDArray[Any]:
@@ -271,8 +277,7 @@ def _class_numbers(y: _LabelsLike) -> tuple[_Places, list[Any]]:
     labels, codes = _labels(y), []
     seen: dict[Any, int] = {}
     for row, label in enumerate(labels):
-        missing = isinstance(label, Real) and label - label != 0  # NaN or infinite
-        if missing or type(label).__name__ in {"NoneType", "NAType", "NaTType"}:
+        if _is_missing(label):
             raise ValueError(f"y[{row}] is {label}: drop the rows without a label")
         try:
             codes.append(seen.setdefault(label, len(seen)))
@@ -282,6 +287,15 @@ def _class_numbers(y: _LabelsLike) -> tuple[_Places, list[Any]]:
             ) from None
     _check_not_continuous(seen, len(labels))
     return np.array(codes, dtype=np.intp), list(seen)
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label stands for none: NaN, infinite, None, or a mark of numpy or pandas."""
+    if isinstance(label, Decimal):
+        return not label.is_finite()
+    if isinstance(label, Real):
+        return bool(label - label != 0)
+    return type(label).__name__ in {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
 def _check_not_continuous(labels: Collection[Any], n_rows: int) -> None:

@@ -21,7 +21,14 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _class_means, _leading, fisher_directions
 from lml.initialisation import _residual_directions, orthonormal_rows
-from lml.lifelong import _check_choice, _check_classes, _check_number, _check_rows, _lock
+from lml.lifelong import (
+    _check_choice,
+    _check_classes,
+    _check_name,
+    _check_number,
+    _check_rows,
+    _lock,
+)
 from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places
 from lml.neighbors import _class_numbers, _labels, _LabelsLike
 from lml.penalties import OffDiagonalL1
@@ -660,12 +667,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self, X: _MatrixLike, y: _LabelsLike, task: Hashable
     ) -> tuple[_Matrix, _Places, list[Any]]:
         """Rows, class numbers and labels of one visit, or an error that says what is wrong."""
-        try:
-            hash(task)
-        except TypeError:
-            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
-        if task != task:
-            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        _check_name(task, "task")
         rows = _check_rows(X, getattr(self, "n_features_in_", None))
         self._check_columns(X)
         check_consistent_length(rows, y)

@@ -22,9 +22,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import validate_data
 
 from lml.baselines.pooled import split_tasks
-from lml.lifelong import _check_choice, _check_number
+from lml.lifelong import _check_choice, _check_name, _check_number
 from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places
 from lml.neighbors import _class_numbers, _labels, _LabelsLike, _sorted_classes, _WeightsLike
 from lml.triplets import _check_rows, _Seed
@@ -463,14 +464,17 @@ class ELLA(BaseEstimator):
             then exactly what it was before the call.
         """
         self._check_parameters()
-        X, labels = self._check_visit(X, y, task)
+        noted = copy.copy(self)
+        if not hasattr(self, "n_features_in_"):
+            validate_data(noted, X, skip_check_array=True)  # the names of columns
+        X, labels = noted._check_visit(X, y, task)
         record = self._learn_task(X, labels, task)
         root, rng = self._seeds()
         L, own = self._start(record.model, rng)
         codes = record.model.code(L, self.code_penalty)
         codes[: len(own)] = np.eye(self.n_components)[own]
         state = self._next_state({task: record}, {task: codes}, L)
-        self.__dict__.update(state, n_features_in_=X.shape[1], _root=root)
+        self.__dict__ = {**noted.__dict__, **state, "n_features_in_": X.shape[1], "_root": root}
         return self
 
     def _check_parameters(self) -> None:
@@ -488,12 +492,7 @@ class ELLA(BaseEstimator):
         self, X: _MatrixLike, y: _LabelsLike, task: Hashable
     ) -> tuple[_Matrix, list[Any]]:
         """Rows and labels of one visit, or an error that says what is wrong."""
-        try:
-            hash(task)
-        except TypeError:
-            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
-        if task != task:
-            raise ValueError(f"task={task!r} is not equal to itself: use another name")
+        _check_name(task, "task")
         X, labels = self._check_features(X).copy(), _labels(y)
         if len(labels) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y {len(labels)} labels: give one each")
@@ -503,7 +502,9 @@ class ELLA(BaseEstimator):
         return X, labels
 
     def _check_features(self, X: _MatrixLike) -> _Matrix:
-        """The rows in double precision, with the known number of features."""
+        """The rows in double precision, with the known columns."""
+        if hasattr(self, "feature_names_in_"):
+            validate_data(self, X, skip_check_array=True, reset=False)
         X = _check_rows(X)
         X = sparse.csr_array(X, dtype=float) if sparse.issparse(X) else np.asarray(X, dtype=float)
         known = getattr(self, "n_features_in_", X.shape[1])
@@ -692,6 +693,7 @@ class ELLA(BaseEstimator):
         fresh = clone(self)
         for name, rows, labels in split_tasks(X, y, tasks):
             fresh.partial_fit(rows, labels, task=name)
+        validate_data(fresh, X, skip_check_array=True)  # the names of columns
         parameters = self.get_params(deep=False)
         self.__dict__.update({k: v for k, v in fresh.__dict__.items() if k not in parameters})
         return self

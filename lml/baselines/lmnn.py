@@ -485,7 +485,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         """Check rows and labels, choose the targets, learn."""
         if sparse.issparse(X):
             raise TypeError(
-                f"X is sparse {np.shape(X)}, but the metric fills all {np.shape(X)[1]} features: "
+                f"X is sparse {np.shape(X)}, but the metric fills all {np.shape(X)[-1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         codes, labels = (None, ()) if y is None else _class_numbers(y)

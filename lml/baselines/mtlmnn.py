@@ -441,7 +441,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         parts = split_tasks(X, y, tasks)
         if sparse.issparse(parts[0][1]):
             raise TypeError(
-                f"X is sparse {np.shape(X)}, but the metrics fill all {np.shape(X)[1]} features: "
+                f"X is sparse {np.shape(X)}, but the metrics fill all {np.shape(X)[-1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         names = [name for name, _, _ in parts]

@@ -163,8 +163,9 @@ def _kernel_form(
         margin = scores[i, j] - scores[i, k] + (gram[i] * weights[t]) @ (PT[j] - PT[k])
         losses[n] = loss = max(0.0, 1.0 - margin)
         spread = norms[j] - 2.0 * gram[j, k] + norms[k]
-        if loss > 0 and norms[i] > 0 and spread > 1e-13 * (norms[j] + norms[k]):
-            steps[n] = min(aggressiveness, loss / (relation[t, t] * norms[i] * spread))
+        size = relation[t, t] * norms[i] * spread
+        if loss > 0 and size > 0 and spread > 1e-13 * (norms[j] + norms[k]):
+            steps[n] = min(aggressiveness, loss / size)
             PT[:, i] += steps[n] * (gram[j] - gram[k])
     return steps, losses
 
