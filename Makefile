@@ -24,7 +24,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-oldest coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book test test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
 BOOK_TESTS := benchmarks book_cases chapters readme site structure tangle
@@ -69,6 +69,9 @@ $(OLDEST)/ready: requirements-oldest.txt pyproject.toml
 
 test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported versions
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
+
+kill-stream: $(VENV)/ready  ## 1,000 visits through save and load, killed at random moments
+	$(BIN)/python tests/kill_stream.py --tasks 1000 --kills 40
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests
