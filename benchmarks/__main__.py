@@ -161,7 +161,7 @@ def machine() -> str:
 def versions() -> str:
     """Versions of what is measured."""
     parts = [f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn")]
-    pins = (ROOT / "benchmarks" / "requirements-peers.txt").read_text(encoding="utf-8").split()
+    pins = (ROOT / "benchmarks" / "requirements-peers.txt").read_text(encoding="utf-8").splitlines()
     other = [pin.replace("==", " ") for pin in pins if pin.split("==")[0] in ELSEWHERE]
     return ", ".join([f"Python {platform.python_version()}", *parts, *other])
 

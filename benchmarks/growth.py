@@ -188,7 +188,7 @@ STEPS: dict[str, Step] = {
     "oasis-scores": Step("n", (200, 400, 800, 1600), _oasis_scores, 2, "every step an update"),
     "oasis-kernel": Step("n", (200, 400, 800, 1600, 3200), _oasis_kernel, 1),
     "oasis-wide": Step("D", (500, 2000, 8000, 32_000), _oasis_wide, 1, "400 rows"),
-    "scml-step": Step("K", (100, 200, 400, 800, 1600), _scml, 1),
+    "scml-step": Step("K", (50, 100, 200, 400, 800), _scml, 1),
     "fisher-basis": Step("D", (500, 2000, 8000, 32_000), _fisher, 1, "regions of 80 rows"),
     "gradient": Step("D", (500, 2000, 8000, 32_000), _gradient, 1, "400 rows, d 40"),
     "coding": Step("d", (40, 80, 160, 320, 640), _code, 3),
