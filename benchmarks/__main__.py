@@ -190,6 +190,8 @@ def write(path: Path, columns: Sequence[str], lines: Sequence[dict[str, Any]]) -
         with path.open(newline="", encoding="utf-8") as file:
             old = [row for row in csv.DictReader(file) if row[keys[0]] in _order()]
     new = [{key: _text(value) for key, value in line.items()} for line in lines]
+    if keys[0] == "step":  # sizes that a step no longer has go
+        old = [row for row in old if row["step"] not in {line["step"] for line in new}]
     table = {tuple(row[key] for key in keys): row for row in (*old, *new)}
     rows = sorted(table.values(), key=lambda row: _order()[row[keys[0]]])
     path.parent.mkdir(parents=True, exist_ok=True)

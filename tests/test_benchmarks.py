@@ -138,6 +138,17 @@ def test_rows_run_anew_replace_their_old_lines_only(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["bench.csv"]
 
 
+def test_a_step_measured_anew_keeps_no_old_sizes(tmp_path):
+    path = tmp_path / "bench-growth.csv"
+    for sizes in ((1, 2, 3), (2, 4)):
+        lines = [{"step": "coding", "variable": "d", "value": n, "seconds": 0.1} for n in sizes]
+        bench.write(path, bench.GROWTH, lines)
+        bench.write(path, bench.GROWTH, [{"step": "re-coding", "value": 7}])
+    with path.open() as file:
+        found = [(row["step"], row["value"]) for row in csv.DictReader(file)]
+    assert found == [("coding", "2"), ("coding", "4"), ("re-coding", "7")]
+
+
 def test_slope_finds_the_exponent_of_a_power_law():
     sizes = np.array([10, 30, 100])
     assert bench.slope(sizes, 3 * sizes**1.5) == pytest.approx(1.5)
