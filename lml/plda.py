@@ -7,6 +7,7 @@ the log-ratio of the two-covariance model. No row is kept.
 """
 
 import copy
+import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -24,15 +25,31 @@ from lml.initialisation import _residual_directions, orthonormal_rows
 from lml.lifelong import (
     _check_choice,
     _check_classes,
+    _check_hashable,
     _check_name,
     _check_number,
     _check_rows,
+    _check_seed,
+    _check_table,
+    _columns,
+    _fits,
     _lock,
 )
 from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places
-from lml.neighbors import _class_numbers, _labels, _LabelsLike
+from lml.neighbors import _class_numbers, _LabelsLike
 from lml.penalties import OffDiagonalL1
 from lml.single_task import TaskMetricsMixin
+from lml.state import (
+    about,
+    decode,
+    decode_parameters,
+    encode,
+    encode_parameters,
+    expect,
+    read_state,
+    reading,
+    write_state,
+)
 from lml.triplets import _Seed
 
 __all__ = [
@@ -161,6 +178,10 @@ class LogRatioMetric(FactoredMetric):
         """The log-ratio is symmetric already: the metric itself."""
         return self
 
+    def psd(self) -> "LogRatioMetric":
+        """Its bilinear part is positive semi-definite: the metric itself."""
+        return self
+
     def map_rows(self, X: _MatrixLike, role: str) -> _Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
@@ -171,6 +192,16 @@ class LogRatioMetric(FactoredMetric):
         p, rows = self._between[used], self.coordinates(X)[:, used]
         square = log_ratio_coefficients(p)[1]
         return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
+
+    def components(self, max_features: int = 4096) -> _Floats:
+        """A map L (k', n_features) with L'L = M; coordinates with p = 0 are left out."""
+        used = self._between > 0
+        return np.sqrt(self.core[used])[:, None] * self.factor[used]
+
+    def embed(self, X: _MatrixLike) -> _Floats:
+        """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
+        used = self._between > 0
+        return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
 
 
 class Moments(NamedTuple):
@@ -423,6 +454,8 @@ class PLDAState:
         rho with which the codes were made.
     root : int
         Seed of the folds.
+    columns : tuple of str or None
+        Names of the features, when the first task was a data frame.
     """
 
     dictionary: _Floats
@@ -430,6 +463,22 @@ class PLDAState:
     families: dict[int, tuple[_Floats, _Floats]]
     regularization: float
     root: int
+    columns: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Lock all arrays: nobody changes them by accident."""
+        memories = [m for _, m in self.tasks]
+        arrays: list[NDArray[Any]] = [
+            self.dictionary,
+            *(part for pair in self.families.values() for part in pair),
+        ]
+        for m in memories:
+            arrays += [m.counts, m.mean, m.code, m.class_means, m.losses]
+        for array in arrays:
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PLDAState, tuple(vars(self).values())  # a copy is locked too
 
 
 def _extended(Q: _Floats, rows: _Floats) -> _Floats:
@@ -603,12 +652,19 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     metric_type_ : "similarity"
         Rows are ranked by the log-ratio, larger is closer.
     n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns, when the first task was a data frame; the later ones must have the
+        same.
 
     Notes
     -----
     Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout) and
     (plda-validation). Not in the paper; the metric of a task has its form L' W_t L (section III-C,
     eq. 4).
+
+    Any number of threads may read while one learns: an answer is that of the state before the
+    visit or after it. Visits by several threads come one after another. A visit that fails or
+    is interrupted changes nothing. `save` and `load` keep a learner in a file.
 
     Examples
     --------
@@ -644,24 +700,29 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self.n_folds, self.random_state = n_folds, random_state
 
     metric_type_ = "similarity"
+    _state: PLDAState | None = None
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "state_")
+        return self._state is not None and bool(self._state.tasks)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.target_tags.required = True
-        return tags
+    def _snapshot(self) -> Self:
+        return copy.copy(self)
 
     def _known(self, task: Hashable) -> tuple[PLDAState, TaskMemory]:
         """The state, and the memory of a task that must be known."""
-        state = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        state = self._learned()
+        _check_hashable(task, "task")
         memories = dict(state.tasks)
         if task not in memories:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(memories)}")
         return state, memories[task]
+
+    def _learned(self) -> PLDAState:
+        """The state, if there is a task in it."""
+        state = self._state
+        if state is None or not state.tasks:
+            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        return state
 
     def _check_task(
         self, X: _MatrixLike, y: _LabelsLike, task: Hashable
@@ -680,7 +741,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         tasks : sequence of length n_samples
             Task of each row. Tasks are learned in the order of their first row.
@@ -689,29 +750,57 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         -------
         self
         """
-        tasks = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
-        rows, y = _check_rows(X), _labels(y)
-        check_consistent_length(rows, y, tasks)
-        fresh = clone(self)
-        for task in dict.fromkeys(tasks):
-            own = np.flatnonzero([name == task for name in tasks])
-            fresh.partial_fit(rows[own], [y[row] for row in own], task=task)
+        rows, labels, names = _check_table(X, y, tasks)
+        columns, fresh = _columns(X), clone(self)
+        places: dict[Any, list[int]] = {}
+        for row, task in enumerate(names):
+            places.setdefault(task, []).append(row)
+        for task, own in places.items():
+            fresh.partial_fit(rows[own], [labels[row] for row in own], task=task)
         with _lock(self):
-            self._note_columns(X)
-            self.state_ = fresh.state_
+            self._state = replace(fresh.state_, columns=columns)
         return self
+
+    def _has(self, name: str) -> PLDAState:
+        """The state, if there is one."""
+        if self._state is None:
+            raise NotFittedError(
+                f"there is no {name} before a task: call partial_fit(X, y, task=...)"
+            )
+        return self._state
+
+    @property
+    def state_(self) -> PLDAState:
+        """All that was learned, a `PLDAState`."""
+        return self._has("state_")
 
     @property
     def tasks_(self) -> dict[Hashable, TaskMemory]:
-        return dict(self.state_.tasks)
+        """Task to its `TaskMemory`, in the order of first appearance; a copy of the table."""
+        return dict(self._has("tasks_").tasks)
 
     @property
     def dictionary_(self) -> _Floats:
-        return self.state_.dictionary
+        """L, (d, n_features)."""
+        return self._has("dictionary_").dictionary
 
     @property
     def codes_(self) -> dict[Hashable, _Floats]:
-        return {task: self._code(memory) for task, memory in self.state_.tasks}
+        """Task to its code N_t (d, d), thresholded."""
+        return {task: self._code(memory) for task, memory in self._has("codes_").tasks}
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        return self._has("n_features_in_").dictionary.shape[1]
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns; missing when the first task had none."""
+        columns = self._has("feature_names_in_").columns
+        if columns is None:
+            raise AttributeError("the rows of the first task had no names of columns")
+        return np.array(columns, dtype=object)
 
     def _check_parameters(self) -> None:
         _check_number("n_components", self.n_components, 1, whole=True)
@@ -721,6 +810,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         if self.regularization == 0:
             raise ValueError(f"regularization={self.regularization!r}: give more than 0")
         _check_choice("revisit", self.revisit, ("add", "replace"))
+        for name in ("shared_labels", "freeze"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name}={getattr(self, name)!r}: give True or False")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         for name, most in (("own_weight", 1.0), ("shrinkage", np.inf)):
             for part in _numbers(name, getattr(self, name)):
                 _check_number(name, part, 0)
@@ -732,7 +827,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Rows of this visit only; they are not kept.
         y : array-like of shape (n_samples,)
             Labels of any type, at least two classes and a class with two rows.
@@ -750,17 +845,21 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             then exactly what it was before the call.
         """
         with _lock(self):
-            self._check_parameters()
-            state = self._next_state(*self._check_task(X, y, task), task)
-            if not hasattr(self, "state_"):
-                self._note_columns(X)
-            self.state_ = state
+            self._state = self._visited(X, y, task)
         return self
+
+    def _visited(self, X: _MatrixLike, y: _LabelsLike, task: Hashable) -> PLDAState:
+        """The state after a visit."""
+        self._check_parameters()
+        _check_seed(self.random_state)
+        checked, old = self._check_task(X, y, task), self._state
+        columns = _columns(X) if old is None else old.columns
+        return replace(self._next_state(*checked, task), columns=columns)
 
     def _root(self) -> int:
         """The seed of all visits."""
-        if getattr(self, "state_", None) is not None:
-            return self.state_.root
+        if self._state is not None:
+            return self._state.root
         if self.random_state is None:
             return int(np.random.SeedSequence().generate_state(1)[0])
         return int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
@@ -769,7 +868,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable
     ) -> PLDAState:
         """The state after a visit, a new object."""
-        old, root = getattr(self, "state_", None), self._root()
+        old, root = self._state, self._root()
         known = dict(old.tasks) if old else {}
         now = known.get(task)
         number, count = (now.number, now.n_visits) if now else (_next_number(known), 0)
@@ -786,7 +885,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     ) -> tuple[_Floats, dict[Hashable, Moments]]:
         """A basis for the rows of a visit and the old tasks, and the moments of these in it."""
         d, rho = self.n_components, self.regularization
-        if old is None:
+        if old is None or not old.tasks:
             return _basis(X, codes, None, d, rho, rng), {}
         L, basis = old.dictionary, _basis(X, codes, old.dictionary, d, rho, rng)
         return basis, {u: remembered_moments(m, L, old.regularization, basis) for u, m in old.tasks}
@@ -940,11 +1039,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         -----
         Derived in chapter 25 (plda), eq. (plda-stretch).
         """
-        metric = self.task_metric(task)
-        self._check_columns(X)
+        now = self._snapshot()
+        metric = now.task_metric(task)
+        now._check_columns(X)
         X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
         if role is None:
-            return metric.coordinates(X) * np.sqrt(metric.core)
+            return metric.embed(X)
         _check_choice("role", role, ("query", "reference"))
         return metric.map_rows(X, role)
 
@@ -973,6 +1073,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         """
         self._known(task)
         _check_number("pull", pull, 0)
+        if pull > 1:
+            raise ValueError(f"pull={pull!r}: give at most 1")
         X, codes, _ = self._check_task(X, y, task)
         means = _class_means(X, codes)[1][codes]
         return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * means
@@ -983,7 +1085,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         It has the statistics of the largest family; `mean` (n_features,) is subtracted from
         its rows, by default the mean of the rows of all tasks.
         """
-        state, _ = self._known(next(iter(getattr(self, "tasks_", {})), None))
+        state = self._learned()
         memories = [m for _, m in state.tasks]
         families = [m.family for m in memories]
         total = sum(m.n_rows for m in memories)
@@ -999,21 +1101,24 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     def forget(self, task: Hashable) -> Self:
         """Drop a task's memory; the others share without it."""
+        with _lock(self):
+            self._state = self._without(task)
+        return self
+
+    def _without(self, task: Hashable) -> PLDAState:
         old, _ = self._known(task)
         left = {u: m for u, m in old.tasks if u != task}
         if not left:
-            del self.state_
-            return self
-        L, rho = old.dictionary, old.regularization
-        basis = orthonormal_rows(L)
+            return replace(old, dictionary=old.dictionary[:0].copy(), tasks=(), families={})
+        L, rho, basis = old.dictionary, old.regularization, orthonormal_rows(old.dictionary)
         moments = {u: remembered_moments(m, L, rho, basis) for u, m in left.items()}
-        self.state_ = self._assembled(basis, moments, left, None, {}, old.root)
-        return self
+        made = self._assembled(basis, moments, left, object(), {}, old.root)  # nobody's visit
+        return replace(made, columns=old.columns)
 
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, class means, shared statistics, records."""
-        state, _ = self._known(next(iter(getattr(self, "tasks_", {})), None))
+        state = self._has("state_parts_")
         memories, families = [m for _, m in state.tasks], state.families.values()
         return {
             "dictionary": state.dictionary.nbytes,
@@ -1028,6 +1133,66 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     def state_nbytes_(self) -> int:
         """Bytes of everything that is kept between two tasks."""
         return sum(self.state_parts_.values())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learner to a file, which another one that is there gives way to.
+
+        Parameters
+        ----------
+        path : str or path
+            Holds the old file or the new one at any time, whatever happens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
+            parameter is not valid. Nothing is written then.
+
+        Notes
+        -----
+        Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
+        """
+        now = copy.copy(self)
+        arrays: dict[str, Any] = {}
+        now._check_parameters()
+        state = None if now._state is None else _pack(now._state, arrays)
+        meta = {"state": state, "parameters": encode_parameters(now, arrays)}
+        write_state(path, "LifelongPLDA", 1, meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Returns
+        -------
+        LifelongPLDA
+
+        Raises
+        ------
+        OSError
+            If the file cannot be opened.
+        ValueError
+            If it holds no learner of this kind and a known version, is damaged, or its parts do
+            not belong together. Nothing in it is executed.
+
+        Notes
+        -----
+        Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
+        """
+        _, meta, arrays = read_state(path, "LifelongPLDA", (1,))
+        with reading(path):
+            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
+            expect(fits, "entries", meta, "state and parameters")
+            state = None if meta["state"] is None else _unpack(meta["state"], arrays)
+            learner = cls(**decode_parameters(meta["parameters"], arrays))
+            learner._check_parameters()
+            expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
+            learner._state = state
+        return learner
 
 
 def _numbers(name: str, value: Any) -> tuple[Any, ...]:
@@ -1160,3 +1325,155 @@ def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
+
+
+def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The state as JSON; its arrays go to `arrays`."""
+    d, D = state.dictionary.shape
+    memories = [m for _, m in state.tasks]
+    arrays["dictionary"] = state.dictionary
+    arrays["codes"] = np.reshape([m.code for m in memories], (len(memories), d, d))
+    arrays["means"] = np.reshape([m.mean for m in memories], (len(memories), D))
+    arrays["counts"] = np.concatenate([np.zeros(0, int), *(m.counts for m in memories)])
+    arrays["class_means"] = np.concatenate([np.zeros((0, d)), *(m.class_means for m in memories)])
+    tasks = [_pack_memory(u, m, place, arrays) for place, (u, m) in enumerate(state.tasks)]
+    for f, (within, spread) in state.families.items():
+        arrays[f"within{f}"], arrays[f"spread{f}"] = within, spread
+    facts = {"tasks": tasks, "families": list(state.families), "columns": encode(state.columns)}
+    return facts | {"root": state.root, "regularization": float(state.regularization)}
+
+
+_RECORD: dict[str, type] = {
+    "number": int,
+    "classes": tuple,
+    "trace": float,
+    "scale": float,
+    "family": int,
+    "n_visits": int,
+}
+
+
+def _pack_memory(
+    task: Hashable, memory: TaskMemory, place: int, arrays: dict[str, Any]
+) -> dict[str, Any]:
+    arrays[f"losses{place}"] = memory.losses
+    frozen = memory.frozen
+    if frozen is not None:
+        arrays[f"frozen_mean{place}"], arrays[f"frozen_rows{place}"] = frozen.mean, frozen.factor
+        arrays[f"frozen_between{place}"] = frozen.between
+    with about(f"task {task!r}"):
+        form = {name: encode(kind(getattr(memory, name))) for name, kind in _RECORD.items()}
+        return {"task": encode(task), "frozen": frozen is not None, **form}
+
+
+def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -> NDArray[Any]:
+    """An array of floats (of whole numbers if they count) of a shape; None fits any length."""
+    array: NDArray[Any] = decode({"array": name}, arrays)
+    kind = np.dtype(int if name == "counts" else float)
+    fits = len(shape) == array.ndim and all(a in (n, None) for n, a in zip(array.shape, shape))
+    expect(fits and array.dtype == kind, name, (array.dtype, array.shape), f"{kind} of {shape}")
+    return array
+
+
+def _symmetric(A: _Floats) -> bool:
+    """Whether a matrix is square and symmetric."""
+    return A.shape == A.T.shape and np.array_equal(A, A.T)
+
+
+def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
+    """The state that `_pack` took apart, or an error that names what does not fit."""
+    keys = {"tasks", "families", "columns", "root", "regularization"}
+    expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
+    L, rho = _taken(arrays, "dictionary", (None, None)), form["regularization"]
+    (d, D), records = L.shape, _unpack_records(form["tasks"])
+    expect(bool(d) == bool(records) and d <= D, "dictionary", L.shape, "rows where there are tasks")
+    expect(_fits(rho, float) and rho > 0, "regularization", rho, "a number above 0")
+    _check_columns(form, D)
+    families = _unpack_families(
+        form["families"], {r["family"] for r in records.values()}, d, arrays
+    )
+    tasks = _unpack_tasks(records, d, D, arrays)
+    least = min((int(m.counts.min()) for _, m in tasks), default=1)
+    expect(least > 0, "least of counts", least, "at least 1")
+    return PLDAState(L, tasks, families, rho, form["root"], decode(form["columns"]))
+
+
+def _unpack_families(
+    form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]]
+) -> dict[int, tuple[_Floats, _Floats]]:
+    """Shared statistics of the families that tasks belong to."""
+    fits = type(form) is list and all(type(f) is int for f in form) and len(form) == len(wanted)
+    expect(fits and set(form) == wanted, "families", form, f"{wanted}, those of the tasks")
+    families = {}
+    for f in form:
+        within, spread = (_taken(arrays, f"{name}{f}", (None, d)) for name in ("within", "spread"))
+        expect(_symmetric(within), f"within{f}", within, f"symmetric, {d} x {d}")
+        expect(1 <= len(spread) <= d, f"rows of spread{f}", len(spread), f"1 to {d}")
+        families[f] = within, spread
+    return families
+
+
+def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[str, Any]:
+    values = {name: decode(value) for name, value in form.items()}
+    for name, kind in kinds.items():
+        fits = _fits(values[name], kind) and (name != "scale" or values[name] > 0)
+        expect(fits, f"{name} of task {place}", values[name], kind.__name__)
+    classes = values["classes"]
+    expect(len(set(classes)) == len(classes) > 1, f"classes of task {place}", classes, "different")
+    return values
+
+
+def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
+    """Tasks and what is no array in their memories."""
+    expect(type(forms) is list, "tasks", forms, "a list")
+    kinds, records = {"task": object, "frozen": bool, **_RECORD}, {}
+    for place, form in enumerate(forms):
+        fits = type(form) is dict and set(form) == set(kinds)
+        expect(fits, f"task {place}", form, f"an object with {list(kinds)}")
+        values = _checked_record(form, place, kinds)
+        task = values.pop("task")
+        expect(task not in records, f"name of task {place}", task, "a new one")
+        records[task] = values
+    numbers = [record["number"] for record in records.values()]
+    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
+    return records
+
+
+def _unpack_tasks(
+    records: Mapping[Any, dict[str, Any]], d: int, D: int, arrays: dict[str, NDArray[Any]]
+) -> tuple[tuple[Hashable, TaskMemory], ...]:
+    """Tasks and their memories, from records and arrays of all tasks side by side."""
+    m, n = len(records), sum(len(record["classes"]) for record in records.values())
+    codes, means = _taken(arrays, "codes", (m, d, d)), _taken(arrays, "means", (m, D))
+    counts, class_means = _taken(arrays, "counts", (n,)), _taken(arrays, "class_means", (n, d))
+    tasks, first = [], 0
+    for place, (task, record) in enumerate(records.items()):
+        own = slice(first, first := first + len(record["classes"]))
+        expect(_symmetric(codes[place]), f"code of task {place}", codes[place], "symmetric")
+        losses = _taken(arrays, f"losses{place}", (None, None))
+        expect(
+            losses.size > 0 and bool((losses >= 0).all()), f"losses{place}", losses, "at least 0"
+        )
+        frozen = _unpack_frozen(place, D, arrays) if record.pop("frozen") else None
+        parts: dict[str, Any] = {
+            "counts": counts[own].copy(),
+            "class_means": class_means[own].copy(),
+        }
+        parts |= {"mean": means[place].copy(), "code": codes[place].copy()}
+        tasks.append((task, TaskMemory(**record, **parts, losses=losses, frozen=frozen)))
+    return tuple(tasks)
+
+
+def _check_columns(form: Any, n_features: int) -> None:
+    columns, root = decode(form["columns"]), form["root"]
+    fits = columns is None or len(set(columns)) == len(columns) == n_features
+    fits = fits and all(type(name) is str for name in columns or ())
+    expect(fits, "columns", columns, f"{n_features} different names")
+    expect(_fits(root, int), "root", root, "a whole number")
+
+
+def _unpack_frozen(place: int, D: int, arrays: dict[str, NDArray[Any]]) -> LogRatioMetric:
+    """The read-out of a task's last visit."""
+    mean, rows = (_taken(arrays, f"frozen_{name}{place}", shape)
+                  for name, shape in (("mean", (D,)), ("rows", (None, D))))  # fmt: skip
+    return LogRatioMetric(mean, rows, _taken(arrays, f"frozen_between{place}", (len(rows),)))
