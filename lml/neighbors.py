@@ -29,7 +29,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
-    pairwise_scores,
+    _times,
 )
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
@@ -40,14 +40,6 @@ _WeightsLike: TypeAlias = Sequence[float] | _Floats
 
 
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
-
-
-def _centred(X: _Matrix, references: _Matrix) -> tuple[_Matrix, _Matrix]:
-    """Dense rows shifted by the mean reference, which no distance notices."""
-    if sparse.issparse(X) or sparse.issparse(references):
-        return X, references
-    mean = references.mean(axis=0)
-    return X - mean, references - mean
 
 
 def _norms(X: _Matrix) -> _Floats:
@@ -64,21 +56,11 @@ def _error_scale(metric: FactoredMetric) -> float:
     return terms * np.finfo(float).eps * size
 
 
-def _distance_scores(metric: FactoredMetric, X: _Matrix, references: _Matrix, k: int) -> _Floats:
-    """Minus the squared distances; the k largest of each row are free of cancellation.
-
-    Derived in chapter 4 (neighbors), eqs. (neighbors-error) and (neighbors-candidates).
-    """
-    centred = _centred(X, references)
-    scores = pairwise_scores(metric, *centred, "distance")
-    left, right = map(_norms, centred)
-    error = _error_scale(metric) * (left[:, None] + right) ** 2
-    bound = np.partition(scores - error, -k, axis=1)[:, -k]
-    rows, columns = np.nonzero(scores + error >= bound[:, None])
-    for batch in gen_batches(len(rows), max(1, _NUMBERS_AT_A_TIME // X.shape[1])):
-        i, j = rows[batch], columns[batch]
-        scores[i, j] = -metric.quadratic(X[i] - references[j])
-    return scores
+def _all_differ(rows: _Floats) -> bool:
+    """Whether sums of the rows' bits with random odd weights differ; then the rows do."""
+    words = np.ascontiguousarray(rows).view(np.uint64)
+    weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64)
+    return len(np.unique(words @ (2 * weights + 1))) == len(words)
 
 
 def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
@@ -90,6 +72,8 @@ def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
         ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
         parts = (references.indices, references.data)
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
+    elif _all_differ(references):
+        return np.arange(len(references)), np.arange(len(references))
     else:
         keys = [row.tobytes() for row in np.ascontiguousarray(references)]
     first: dict[Any, int] = {}
@@ -136,13 +120,105 @@ def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bo
     return int(n_neighbors)
 
 
-def _block_scores(
-    metric: FactoredMetric, X: _Matrix, distinct: _Matrix, metric_type: str, k: int
-) -> _Floats:
-    """Scores of a block of queries, of which the k largest a row are accurate."""
-    if metric_type == "similarity":
-        return pairwise_scores(metric, X, distinct, metric_type)
-    return _distance_scores(metric, X, distinct, min(k, distinct.shape[0]))
+class _References:
+    """References made ready for many queries."""
+
+    def __init__(
+        self, metric: FactoredMetric, rows: _Matrix, metric_type: str, k: int, centred: bool
+    ) -> None:
+        self.rows, self.distance, self.exact = rows, metric_type == "distance", metric
+        self.metric = metric.symmetrized() if self.distance else metric
+        self.mean = rows.mean(axis=0) if centred and self.distance else None
+        self.shifted = rows if self.mean is None else rows - self.mean
+        self.images, m = _times(self.shifted, metric.factor), rows.shape[0]
+        self.k, self.size = min(k, m), max(1, min(64, m // (8 * k)))  # columns of a group
+        self.norms = np.zeros(m + -m % self.size)
+        if self.distance:
+            self.norms[:m] = _norms(self.shifted)
+            own = np.einsum("ij,ij->i", self.metric._by_core(self.images), self.images)
+            own += metric.alpha * self.norms[:m] ** 2
+            self.images = np.column_stack([self.images, -own])  # (2 C F x, 1)'(F z, - z'Mz)
+        self.longest = self.norms.reshape(-1, self.size).max(axis=1)
+
+    @property
+    def error(self) -> float:
+        """The factor of the error bound; a similarity is ranked as it is computed."""
+        return _error_scale(self.metric) if self.distance else 0.0
+
+    def scores(self, X: _Matrix) -> _Floats:
+        """Scores of queries but for a number of the query, with columns to fill the last group."""
+        M, m = self.metric, len(self.images)
+        left = M._by_core(M.image(X))
+        if self.distance:
+            left = np.column_stack([2 * left, np.ones(len(left))])
+        scores = np.empty((X.shape[0], len(self.norms)))
+        np.matmul(left, self.images.T, out=scores[:, :m])
+        scores[:, m:] = -np.inf
+        if M.alpha:
+            scores[:, :m] += (1 + self.distance) * M.alpha * _times(X, self.shifted)
+        return scores
+
+    def candidates(self, X: _Matrix) -> tuple[_Places, _Places, _Floats]:
+        """Queries and references that may be among the k nearest, and their scores.
+
+        Derived in chapter 4 (neighbors), eqs. (neighbors-error), (neighbors-candidates) and
+        (neighbors-groups).
+        """
+        X = X if self.mean is None else X - self.mean
+        left, groups = _norms(X), self.scores(X).reshape(X.shape[0], -1, self.size)
+        top = groups.max(axis=2)
+        error = self.error * (left[:, None] + self.longest) ** 2
+        bound = np.partition(top - error, -self.k, axis=1)[:, -self.k]
+        rows, which = np.nonzero(top + error >= bound[:, None])
+        scores, columns = groups[rows, which], which[:, None] * self.size + np.arange(self.size)
+        error = self.error * (left[rows, None] + self.norms[columns]) ** 2
+        near, place = np.nonzero(scores + error >= bound[rows, None])
+        return rows[near], columns[near, place], scores[near, place]
+
+    def ranked(self, X: _Matrix) -> tuple[_Places, _Places, _Floats]:
+        """The candidates, each with its accurate score."""
+        i, j, scores = self.candidates(X)
+        if self.distance:
+            for batch in gen_batches(len(i), max(1, _NUMBERS_AT_A_TIME // X.shape[1])):
+                gaps = X[i[batch]] - self.rows[j[batch]]
+                scores[batch] = -self.exact.quadratic(gaps)
+        return i, j, scores
+
+
+class _Copies:
+    """Places of the equal references, for each distinct one at most a few."""
+
+    def __init__(self, inverse: _Places, most: int) -> None:
+        self.places, counts = np.argsort(inverse, kind="stable"), np.bincount(inverse)
+        self.first, self.counts = np.cumsum(counts) - counts, np.minimum(counts, most)
+
+    def of(self, distinct: _Places) -> tuple[_Places, _Places]:
+        """Which entry each copy belongs to, and the copy's place."""
+        counts = self.counts[distinct]
+        entry = np.repeat(np.arange(len(distinct)), counts)
+        nth = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return entry, self.places[self.first[distinct][entry] + nth]
+
+
+def _block_size(n_references: int) -> int:
+    """How many queries go at a time."""
+    n = _NUMBERS_AT_A_TIME
+    return max(1, n // n_references, min(n // 2**15, 4 * n // n_references))
+
+
+def _first(
+    rows: _Places, distinct: _Places, scores: _Floats, copies: _Copies, k: int, start: int | None
+) -> tuple[_Places, _Floats]:
+    """The k nearest of each query of a block; with `start`, without the query itself."""
+    entry, places = copies.of(distinct)
+    rows, scores = rows[entry], scores[entry]
+    if start is not None:
+        other = places != rows + start
+        rows, scores, places = rows[other], scores[other], places[other]
+    order = np.lexsort((places, -scores, rows))
+    begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    chosen = order[begins[:, None] + np.arange(k)]
+    return places[chosen], scores[chosen]
 
 
 def k_nearest(
@@ -183,7 +259,7 @@ def k_nearest(
     Notes
     -----
     Derived in chapter 4 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
-    (neighbors-candidates). Rows that are equal have equal scores. Sparse rows are never made dense;
+    (neighbors-groups). Rows that are equal have equal scores. Sparse rows are never made dense;
     memory beyond the arguments is bounded, whatever n is. Paper: section V.
 
     Examples
@@ -198,16 +274,17 @@ def k_nearest(
     metric, queries, references = _prepared(metric, X, references, metric_type)
     k = _check_n_neighbors(n_neighbors, references.shape[0], itself)
     places, inverse = _distinct(references)
-    distinct = references[places]
-    n = queries.shape[0]
-    indices, scores = np.empty((n, k), dtype=np.intp), np.empty((n, k))
-    for block in gen_batches(len(indices), max(1, _NUMBERS_AT_A_TIME // len(inverse))):
-        found = _block_scores(metric, queries[block], distinct, metric_type, k + itself)[:, inverse]
-        if itself:
-            found[np.arange(len(found)), np.arange(block.start, block.stop)] = -np.inf
-        indices[block] = np.argsort(-found, axis=1, kind="stable")[:, :k]
-        scores[block] = np.take_along_axis(found, indices[block], axis=1)
-    return indices, scores
+    copies = _Copies(inverse, k + itself)
+    distinct = references if len(places) == len(inverse) else references[places]
+    dense = not (sparse.issparse(queries) or sparse.issparse(references))
+    ready = _References(metric, distinct, metric_type, k + itself, dense)
+    blocks = gen_batches(queries.shape[0], _block_size(len(inverse)))
+    found = [
+        _first(*ready.ranked(queries[b]), copies, k, b.start if itself else None) for b in blocks
+    ]
+    empty = np.empty((0, k), dtype=np.intp), np.empty((0, k))
+    indices, scores = zip(empty, *found, strict=True)
+    return np.concatenate(indices), np.concatenate(scores)
 
 
 def majority_vote(labels: ArrayLike) -> NDArray[Any]:

@@ -86,6 +86,60 @@ def test_blocks_do_not_change_the_answer(rng, monkeypatch):
     np.testing.assert_array_equal(whole[0], pieces[0])
 
 
+def by_differences(metric, X, Z, kind, k, itself=False):
+    """The oracle: every score by itself, a stable sort."""
+    if kind == "similarity":
+        scores = X @ metric.to_dense() @ Z.T
+    else:
+        gaps = X[:, None] - Z[None]
+        scores = -np.einsum("ijk,kl,ijl->ij", gaps, metric.to_dense(), gaps)
+    if itself:
+        np.fill_diagonal(scores, -np.inf)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 64, 1023, 3001])  # groups of 1 to 64 columns
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_groups_of_references_pass_over_no_neighbour(n, alpha, kind, rng):
+    Z = rng.normal(size=(n, 5))
+    Z[n // 2] *= 1e5  # one long row
+    metric = FactoredMetric(alpha, rng.normal(size=(3, 5)), np.array([1.0, 2.0, -0.3]))
+    for k in {1, min(n, 3)}:
+        found = k_nearest(metric, Z[:20] + 0.01, Z, kind, k)
+        oracle = by_differences(metric, Z[:20] + 0.01, Z, kind, k)
+        np.testing.assert_array_equal(found[0], oracle[0])
+        np.testing.assert_allclose(found[1], oracle[1], rtol=1e-9)
+        if k < n < 1000:
+            others = k_nearest(metric, None, Z, kind, k)[0]
+            assert np.array_equal(others, by_differences(metric, Z, Z, kind, k, True)[0])
+
+
+def test_many_copies_tie_in_their_order_and_take_no_memory(rng):
+    Z = rng.integers(0, 2, size=(20_000, 4)).astype(float)  # 16 different rows
+    metric = FactoredMetric(0.0, np.diag([1.0, 2.0, 4.0, 8.0]), np.ones(4))
+    tracemalloc.start()
+    found, scores = k_nearest(metric, None, Z, "distance", 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+    assert not scores.any()
+    for row in range(0, 20_000, 997):
+        same = np.flatnonzero((Z[row] == Z).all(axis=1))
+        assert found[row].tolist() == same[same != row][:3].tolist()
+
+
+def test_rows_whose_sums_of_bits_agree_are_still_told_apart(monkeypatch):
+    Z = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]])
+    monkeypatch.setattr(neighbors, "_all_differ", lambda rows: False)
+    places, inverse = neighbors._distinct(Z)
+    assert (places.tolist(), inverse.tolist()) == ([0, 1], [0, 1, 0])
+    monkeypatch.undo()
+    assert neighbors._all_differ(Z[:2])
+    assert not neighbors._all_differ(Z)
+
+
 def test_equal_scores_come_in_the_order_of_the_references():
     Z = np.array([[1.0], [0.0], [1.0], [1.0]])
     found, _ = k_nearest(FactoredMetric.identity(1), [[1.0]], Z, "distance", 4)
