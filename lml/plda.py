@@ -433,6 +433,11 @@ class TaskMemory:
         return self.scale / max(self.n_rows - len(self.counts), 1)
 
     @property
+    def guesses(self) -> bool:
+        """Whether its validation cannot be told from guessing: it has nothing to give."""
+        return _guesses(float(self.losses.min()), self.counts)
+
+    @property
     def spread(self) -> _Floats:
         """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
         return np.sqrt(self.counts)[:, None] * self.class_means
@@ -938,14 +943,13 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     ) -> tuple[int, _Floats]:
         """The family of a visited task, and its losses for each own weight and shrinkage."""
         weights, shrinkages = self._candidates()
-        groups: dict[int, list[Moments]] = {}
-        for u, m in known.items():
-            if u != task:
-                groups.setdefault(m.family if len(weights) > 1 else 0, []).append(moments[u])
+        others = {u: m for u, m in known.items() if u != task}
+        groups, new = _partners(others, moments, len(weights) > 1)
         if len(weights) == len(shrinkages) == 1:
             return 0, np.zeros((1, 1))
         losses = self._fold_losses(visit, groups, weights, shrinkages, rng)
-        return _joined(losses, groups, len(weights) > 1)
+        doubt = 1.0 if self.shared_labels else 2.0
+        return _joined(losses, groups, len(weights) > 1, new, np.bincount(visit.codes), doubt)
 
     def _fold_losses(
         self,
@@ -1275,30 +1279,55 @@ def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
     return np.unique(folds, return_inverse=True)[1]
 
 
+def _best(table: _Floats) -> tuple[int, int]:
+    """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
+    j = table.mean(axis=0).argmin()
+    return int(table[:, j].argmin()), int(j)
+
+
+def _guesses(loss: float, counts: _Places) -> bool:
+    """Whether a mean loss of rows of these classes is guessing's within noise, if that is small."""
+    n, guessed = counts.sum(), 1 - np.sum((counts / counts.sum()) ** 2)
+    noise = 2 * np.sqrt(loss * (1 - loss) / n)
+    return bool(loss + noise > guessed > 5 * noise)
+
+
 def _joined(
-    losses: Mapping[Any, _Floats], groups: Mapping[int, Any], may_leave: bool
+    losses: Mapping[Any, _Floats],
+    groups: Mapping[int, Any],
+    may_leave: bool,
+    new: int | None = None,
+    counts: _Places | None = None,
+    doubt: float = 2.0,
 ) -> tuple[int, _Floats]:
     """The family with the smallest loss, or a new one where sharing is worse beyond noise.
 
-    Where a task may leave, the last weights are those of being alone.
+    A new one also where nothing is better than guessing. Where a task may leave, the last weights
+    are those of being alone.
     """
-    alone, new = losses[None], 1 + max(groups, default=-1)
+    alone, new = losses[None], 1 + max(groups, default=-1) if new is None else new
     if not groups:
-        return 0, alone.mean(axis=2)
+        return new if may_leave else 0, alone.mean(axis=2)
     sharing = {f: losses[f][:-1] if may_leave else losses[f] for f in groups}
     tables = {f: part.mean(axis=2) for f, part in sharing.items()}
     best = min(groups, key=lambda f: tables[f][_best(tables[f])])
     shared, own = sharing[best][_best(tables[best])], alone[_best(alone.mean(axis=2))]
     gain = shared - own  # of being alone, row by row
-    if may_leave and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)):
-        return new, alone.mean(axis=2)
-    return best, losses[best].mean(axis=2)
+    leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
+    if counts is not None:
+        leaves |= _guesses(min(tables[best].min(), own.mean()), counts)
+    return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
 
 
-def _best(table: _Floats) -> tuple[int, int]:
-    """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
-    j = table.mean(axis=0).argmin()
-    return int(table[:, j].argmin()), int(j)
+def _partners(
+    others: Mapping[Hashable, TaskMemory], moments: Mapping[Hashable, Moments], may_leave: bool
+) -> tuple[dict[int, list[Moments]], int]:
+    """Families that a task can share with, tasks that only guess left out; the next number."""
+    groups: dict[int, list[Moments]] = {}
+    for u, m in others.items():
+        if not (may_leave and m.guesses):
+            groups.setdefault(m.family if may_leave else 0, []).append(moments[u])
+    return groups, 1 + max((m.family for m in others.values()), default=-1)
 
 
 def _mixed(

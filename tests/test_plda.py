@@ -249,6 +249,39 @@ def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
     assert _joined({None: alone, 0: worse, 2: level}, {0: [], 2: []}, True)[0] == 2
 
 
+def test_less_doubt_is_needed_where_more_is_taken_for_granted():
+    alone = np.zeros((1, 1, 100))
+    shared = np.zeros((6, 1, 100))
+    shared[:5, 0, :2] = 1.0  # 1.4 standard errors worse
+    assert _joined({None: alone, 0: shared}, {0: []}, True)[0] == 0
+    assert _joined({None: alone, 0: shared}, {0: []}, True, doubt=1.0)[0] == 1
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
+    visits = stream(4, n=60)
+    X, y, _ = visits[place]
+    lies = np.random.default_rng(1).permutation(y)
+    visits.insert(place, (X, lies, "lies"))
+    learner = learned(visits, own_weight="auto", shared_labels=keyed)
+    memories = learner.tasks_
+    assert memories["lies"].guesses
+    assert [task for task, m in memories.items() if m.guesses] == ["lies"]
+    family = memories["lies"].family
+    assert [task for task, m in memories.items() if m.family == family] == ["lies"]
+    alone = learned([(X, lies, "lies")], own_weight=1.0, **{"shared_labels": keyed})
+    found = scores(learner, visits, "lies")
+    assert found.shape == scores(alone, visits[place : place + 1], "lies").shape
+    assert np.isfinite(found).all()
+
+
+def test_few_rows_are_no_guesses():
+    X = np.array([[0.0, 0.1], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0], [0.0, 0.0], [5.0, 5.1]])
+    learner = LifelongPLDA(random_state=0).partial_fit(X, [0, 0, 1, 1, 0, 1], task="few")
+    assert not learner.tasks_["few"].guesses
+
+
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
     visits = stream()
     monkeypatch.setattr(
