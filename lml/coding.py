@@ -61,6 +61,7 @@ class CodeLoss:
         return 0.5 * np.sum(W * (gradient - self.projected)) + self.constant, gradient
 
 
+_EPS = float(np.finfo(float).eps)  # unit of rounding
 _Smooth: TypeAlias = Callable[[_Floats], tuple[float, _Floats]]
 
 
@@ -87,20 +88,29 @@ def _proximal_step(
     step: float,
 ) -> tuple[_Floats, float, _Floats, float]:
     """Halve the step until the parabola at V lies above f at the proximal point P."""
-    eps = np.finfo(float).eps
     for _ in range(100):
         P = penalty.prox(V - step * gradient_V, step)
         move, (value, gradient) = P - V, smooth(P)
+        limit = np.sum(move * move) / (2 * step)
         if value_V is None:  # the gradient is affine: the bend is exact without values
             bend = 0.5 * np.sum((gradient - gradient_V) * move)
-            noise = 8 * eps * _norm(gradient_V) * _norm(move)
+            noise = 8 * _EPS * _norm(gradient_V) * _norm(move) if bend > limit else 0.0
         else:
             bend = value - value_V - np.sum(gradient_V * move)
-            noise = 64 * eps * max(abs(value), abs(value_V))
-        if bend <= np.sum(move * move) / (2 * step) + noise:
+            noise = 64 * _EPS * max(abs(value), abs(value_V))
+        if bend <= limit + noise:
             break
         step = step / 2
     return P, value, gradient, step
+
+
+def _uphill(back: _Floats, move: _Floats) -> bool:
+    """Whether two directions have a positive inner product, of any size."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.sum(back * move)
+    if not 1e-250 < abs(total) < np.inf:
+        total = np.sum(_scaled(back)[0] * _scaled(move)[0])
+    return bool(total > 0.0)
 
 
 def _fista_iterates(
@@ -124,7 +134,7 @@ def _fista_iterates(
         W, value, gradient, step = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
         previous_t, t = t, (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (previous_t - 1.0) / t
-        if restart and np.sum(_scaled(V - W)[0] * _scaled(W - old)[0]) > 0.0:
+        if restart and _uphill(V - W, W - old):
             t, momentum = 1.0, 0.0
 
 

@@ -169,6 +169,8 @@ def _scaled(X: _Floats) -> tuple[_Floats, int]:
     """X divided by the power of two above its entries, and the exponent."""
     largest = np.abs(X).max(initial=0.0)
     power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
+    if abs(power) < 1000:
+        return X * 2.0**-power, power  # the same bits, faster
     return np.ldexp(X, -power), power
 
 
