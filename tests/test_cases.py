@@ -56,6 +56,7 @@ from lml.metrics import FactoredMetric, pairwise_scores
 from lml.neighbors import MetricKNeighborsClassifier, k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.penalties import OffDiagonalL1
+from lml.plda import LifelongPLDA
 from lml.scml import SCML, dual_averaging, scml_objective
 from lml.triplets import (
     all_triplets,
@@ -194,6 +195,8 @@ ENTRIES = [
     Entry("lifelong OASIS", lambda D=4: oasis(), "stream"),
     Entry("lifelong SCML", lambda D=4: scml(), "stream"),
     Entry("lifelong table", lambda D=4: oasis(), "table"),
+    Entry("lifelong PLDA", lambda D=4: LifelongPLDA(4, n_folds=2, random_state=0), "stream"),
+    Entry("PLDA table", lambda D=4: LifelongPLDA(4, n_folds=2, random_state=0), "table"),
     Entry("ELLA", lambda D=4: ELLA(n_components=2, random_state=0), "stream", least=2),
     Entry("ELLA table", lambda D=4: ELLA(n_components=2, random_state=0), "table", least=2),
     Entry(

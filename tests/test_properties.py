@@ -42,6 +42,7 @@ from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1, nearest_psd
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.triplets import all_triplets, nearest_triplets, sample_triplets
 
@@ -205,6 +206,25 @@ def test_a_rotation_of_the_rows_changes_no_similarity_and_no_distance(learn, tab
     moved, held = learn(X @ Q.T, y), learn(X, y)
     assert_same_ranks(scores(moved, X @ Q.T), scores(held, X))
     assert_same_ranks(distances(moved, X @ Q.T), distances(held, X))
+
+
+def log_ratio(X, y):
+    given = {"own_weight": 0.5, "shrinkage": (1.0, 0.3, 0.1), "random_state": 0}
+    return LifelongPLDA(**given).partial_fit(X, y, task="t").task_metric("t")
+
+
+@few
+@given(tables(least=16), seeds, st.sampled_from([1e-3, 0.5, 40.0]))
+def test_the_log_ratio_does_not_depend_on_order_names_rotation_and_scale(table, seed, c):
+    X, y = table
+    rng = np.random.default_rng(seed)
+    Q, order = rotation(X.shape[1], rng), rng.permutation(len(y))
+    features, held = rng.permutation(X.shape[1]), scores(log_ratio(X, y), X)
+    for moved in (X @ Q.T, c * X, X[:, features]):
+        assert_same_ranks(scores(log_ratio(moved, y), moved), held)
+    assert_same_ranks(scores(log_ratio(X[order], y[order]), X), held)
+    renamed = [("class", int(label)) for label in y]
+    np.testing.assert_array_equal(scores(log_ratio(X, renamed), X), held)
 
 
 def lmnn():
@@ -531,6 +551,7 @@ PURE = {
     "lifelong": lambda: LifelongMetricLearner(
         OASIS(n_steps=50, init=METRIC), n_components=2, gradient_memory=1, random_state=0
     ),
+    "PLDA": lambda: LifelongPLDA(n_folds=2, random_state=0),
     "ELLA": lambda: ELLA(n_components=2, random_state=0),
     "references": lambda: LifelongKNeighborsClassifier(
         LifelongMetricLearner(OASIS(n_steps=50), n_components=2, random_state=0), max_references=8
