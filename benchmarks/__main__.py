@@ -73,7 +73,7 @@ def summary(row: Row, ours: list[dict[str, Any]], peers: list[dict[str, Any]]) -
         "wall_seconds": float(np.median([float(run["_wall"]) for run in ours])),
         "megabytes": max(float(run["_megabytes"]) for run in ours),
     }  # fmt: skip
-    met = row.seconds == 0 or max(cells["seconds"], cells["wall_seconds"]) <= row.seconds
+    met = row.seconds == 0 or cells["seconds"] <= row.seconds
     met &= row.megabytes == 0 or cells["megabytes"] <= row.megabytes
     if peers and np.isfinite(float(peers[0]["_seconds"])):
         other = np.array([float(run["_seconds"]) for run in peers])
