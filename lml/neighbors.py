@@ -148,6 +148,9 @@ class _References:
     def scores(self, X: _Matrix) -> _Floats:
         """Scores of queries but for a number of the query, with columns to fill the last group."""
         M, m = self.metric, len(self.images)
+        if type(M).bilinear is not FactoredMetric.bilinear and not self.distance:
+            filled = ((0, 0), (0, len(self.norms) - m))  # a metric with a score of its own
+            return np.pad(M.bilinear(X, self.rows), filled, constant_values=-np.inf)
         left = M._by_core(M.image(X))
         if self.distance:
             left = np.column_stack([2 * left, np.ones(len(left))])

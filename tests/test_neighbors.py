@@ -116,6 +116,28 @@ def test_groups_of_references_pass_over_no_neighbour(n, alpha, kind, rng):
             assert np.array_equal(others, by_differences(metric, Z, Z, kind, k, True)[0])
 
 
+class Tilted(FactoredMetric):
+    """A metric whose score is more than its matrix."""
+
+    def bilinear(self, X, Z):
+        return super().bilinear(X, Z) - 5.0 * np.sum(np.square(Z), axis=1)
+
+
+@pytest.mark.parametrize("n", [3, 40, 1000])
+def test_a_metric_with_a_score_of_its_own_is_ranked_by_it(rng, n):
+    metric, Z, X = (
+        Tilted(0.5, rng.normal(size=(2, 4))),
+        rng.normal(size=(n, 4)),
+        rng.normal(size=(7, 4)),
+    )
+    scores = metric.bilinear(X, Z)
+    nearest, found = k_nearest(metric, X, Z, "similarity", 3)
+    np.testing.assert_array_equal(nearest, np.argsort(-scores, axis=1, kind="stable")[:, :3])
+    np.testing.assert_allclose(found, np.sort(scores, axis=1)[:, ::-1][:, :3])
+    plain = k_nearest(FactoredMetric(*parts), X, Z, "similarity", 3)[0]
+    assert not np.array_equal(nearest, plain)
+
+
 def test_many_copies_tie_in_their_order_and_take_no_memory(rng):
     Z = rng.integers(0, 2, size=(20_000, 4)).astype(float)  # 16 different rows
     metric = FactoredMetric(0.0, np.diag([1.0, 2.0, 4.0, 8.0]), np.ones(4))
