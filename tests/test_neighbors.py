@@ -125,11 +125,8 @@ class Tilted(FactoredMetric):
 
 @pytest.mark.parametrize("n", [3, 40, 1000])
 def test_a_metric_with_a_score_of_its_own_is_ranked_by_it(rng, n):
-    metric, Z, X = (
-        Tilted(0.5, rng.normal(size=(2, 4))),
-        rng.normal(size=(n, 4)),
-        rng.normal(size=(7, 4)),
-    )
+    parts = 0.5, rng.normal(size=(2, 4)), np.eye(2)
+    metric, X, Z = Tilted(*parts), rng.normal(size=(7, 4)), rng.normal(size=(n, 4))
     scores = metric.bilinear(X, Z)
     nearest, found = k_nearest(metric, X, Z, "similarity", 3)
     np.testing.assert_array_equal(nearest, np.argsort(-scores, axis=1, kind="stable")[:, :3])
