@@ -101,7 +101,8 @@ print(*sorted(set(sys.modules) - before))
     loaded = done.stdout.split()
     packages = {name.split(".")[0].lstrip("_") for name in loaded} - sys.stdlib_module_names
     assert packages - {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"} == {"lml"}
-    heavy = {"lml.ablations", "lml.comparison", "lml.datasets", "lml.experiments", "lml.systems"}
+    heavy = {f"lml.{name}" for name in ("ablations", "comparison", "datasets", "experiments")}
+    heavy |= {"lml.systems", "lml.transfer"}
     assert "lml.oasis" in loaded
     assert not heavy & set(loaded)
 

@@ -1,0 +1,339 @@
+"""The measurements of transfer: resumable, and each number against an independent computation."""
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import linalg
+from sklearn.linear_model import LogisticRegression
+
+from lml import transfer
+from lml.comparison import read_rows
+from lml.datasets import load_digits_tasks, load_usps_tasks
+from lml.evaluation import backward_transfer, evaluate_stream
+from lml.experiments import Protocol
+from lml.lifelong import LifelongMetricLearner
+from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
+from lml.transfer import (
+    FOLLOWERS,
+    STUDIES,
+    Grid,
+    Study,
+    best_setting,
+    error_matrices,
+    follow_grid,
+    follow_joint,
+    follow_learner,
+    load_speaker_tasks,
+    plda_bytes,
+    run_study,
+    run_unit,
+    transfer_values,
+)
+
+RESULTS = Path(__file__).parent.parent / "results"
+TASKS = load_digits_tasks(random_state=0)
+ONE = Grid((2.0,), ((0.25, 0.5),), ((0.3, 0.2, 0.1),), (0.0,))
+
+
+def plain_error(t, within, spread, setting):
+    """Error of nearest neighbours by the two-covariance log-ratio, from densities' formula."""
+    S, B = within + setting.regularization * np.eye(len(within)), spread.T @ spread
+    psi, V = linalg.eigh(B, S)  # V'SV = I
+    psi = np.maximum(psi, 0)
+    g, nu, floor = setting.shrinkage
+    p = g * psi**2 / np.where(psi + nu > 0, psi + nu, 1.0) + floor
+    unit = np.sqrt(t["unit"])
+    Q, R = (t["X_test"] - t["mean"]) @ V / unit, (t["X"] - t["mean"]) @ V / unit
+    wrong = 0
+    for q, label in zip(Q, t["y_test"], strict=True):
+        a, b = p / (1 + 2 * p), p**2 / ((1 + p) * (1 + 2 * p))
+        scores = (R * q) @ a - 0.5 * (R**2) @ b
+        wrong += t["y"][np.argmax(scores)] != label
+    return wrong / len(Q)
+
+
+def scatters(X, y):
+    """Within scatter, rows of between scatter, and the common divisor, with loops over rows."""
+    means = {c: X[y == c].mean(axis=0) for c in set(y.tolist())}
+    deviations = np.array([x - means[c] for x, c in zip(X, y.tolist(), strict=True)])
+    scale = np.sum(deviations**2) / X.shape[1]
+    spread = np.array([np.sqrt((y == c).sum()) * (m - X.mean(axis=0)) for c, m in means.items()])
+    unit = scale / (len(y) - len(means))
+    return deviations.T @ deviations / scale, spread / np.sqrt(scale), unit
+
+
+def test_the_matrix_is_that_of_plain_loops_over_rows():
+    """Two weights, a full floor (so that V is square) and k = 1, written once more by hand."""
+    setting = ONE.setting((0, 0, 0, 0, 0), (1,))
+    steps = follow_grid(ONE, TASKS, Protocol(load_digits_tasks), 0)
+    known = [scatters(t.X_train, t.y_train) for t in TASKS]
+    for n, step in enumerate(steps, start=1):
+        S = sum(s for s, _, _ in known[:n]) / n
+        F = np.concatenate([f for _, f, _ in known[:n]]) / np.sqrt(n)
+        for t, (own, spread, unit) in list(zip(TASKS, known, strict=True))[:n]:
+            within = 0.25 * own + 0.75 * S
+            both = np.concatenate([np.sqrt(0.5) * spread, np.sqrt(0.5) * F])
+            rows = {"X": t.X_train, "y": t.y_train, "X_test": t.X_test, "y_test": t.y_test}
+            facts = rows | {"mean": t.X_train.mean(axis=0), "unit": unit}
+            expected = plain_error(facts, within, both, setting)
+            assert abs(step.errors[TASKS.index(t)] - expected) < 1e-12
+
+
+@pytest.mark.parametrize("shared_labels", [False, True])
+def test_the_matrix_is_that_of_the_learner(shared_labels):
+    steps = follow_grid(
+        Grid(ONE.regularizations, ONE.weights, ONE.shrinkages, ONE.pulls, shared_labels),
+        TASKS,
+        Protocol(load_digits_tasks, (3,)),
+        0,
+    )
+    R = np.array([step.errors for step in steps])
+    learner = LifelongPLDA(64, 2.0, (0.25, 0.5), (0.3, 0.2, 0.1), shared_labels=shared_labels)
+    theirs = evaluate_stream(learner, TASKS, n_neighbors=3).errors
+    below = np.tril_indices(len(TASKS))
+    np.testing.assert_allclose(R[below], theirs[below])
+    assert np.all(np.isfinite(R))
+    parts = learner.state_parts_
+    assert steps[-1].state_bytes == sum(parts.values()) - parts["records"]
+
+
+def test_the_setting_is_chosen_without_test_rows():
+    blind = [transfer.replace(t, X_test=t.X_test[::-1] * 0.0, y_test=t.y_test * 0) for t in TASKS]
+    protocol = Protocol(load_digits_tasks, (1, 3))
+    plain, changed = (follow_grid(Grid(), tasks, protocol, 0) for tasks in (TASKS, blind))
+    assert [s.parameters for s in plain] == [s.parameters for s in changed]
+    assert [s.validation_error for s in plain] == [s.validation_error for s in changed]
+    assert [s.errors for s in plain] != [s.errors for s in changed]
+
+
+def test_a_later_task_changes_no_earlier_step():
+    protocol = Protocol(load_digits_tasks, (1, 3))
+    whole, short = (follow_grid(Grid(), tasks, protocol, 0) for tasks in (TASKS, TASKS[:2]))
+    for a, b in zip(whole, short, strict=False):
+        assert a.parameters == b.parameters
+        assert a.errors[:2] == b.errors
+
+
+def test_a_task_that_chooses_for_itself_keeps_its_setting():
+    grid = Grid(weights=((1.0, 1.0),), each=True)
+    steps = follow_grid(grid, TASKS, Protocol(load_digits_tasks, (1, 3)), 0)
+    R = np.array([step.errors for step in steps])
+    for t in range(4):
+        np.testing.assert_array_equal(R[t:, t], R[t, t])  # alone: nothing moves it
+        assert [s.parameters[t] for s in steps[t:]] == [steps[t].parameters[t]] * (4 - t)
+
+
+def test_the_smallest_mean_is_chosen_and_the_first_of_equals():
+    tables = [np.array([[3.0, 1.0], [1.0, 2.0]]), np.array([[0.0, 2.0], [2.0, 2.0]])]
+    assert best_setting(tables) == ((0, 0), 1.5)
+    assert best_setting(tables[:1]) == ((0, 1), 1.0)
+
+
+def test_values_of_a_matrix():
+    R = np.random.default_rng(0).uniform(0, 30, size=(5, 3, 3))
+    values = transfer_values(R)
+    for n in range(5):
+        assert values.arrival[n] == pytest.approx(np.trace(R[n]) / 3)
+        assert values.final[n] == pytest.approx(R[n, 2].mean())
+        assert values.backward[n] == pytest.approx(100 * backward_transfer(1 - R[n] / 100))
+
+
+def test_a_missing_step_is_refused(tmp_path):
+    rows = [vars(row) for row in run_unit("digits", 100, 0, "alone")]
+    assert error_matrices(rows, "alone").shape == (1, 4, 4)
+    with pytest.raises(ValueError, match=r"'alone' make matrices of shapes \[\(3, 4\)\]"):
+        error_matrices(rows[:2] + rows[3:], "alone")
+    with pytest.raises(ValueError, match="'none' make matrices"):
+        error_matrices(rows, "none")
+
+
+def test_learners_are_followed_as_they_are():
+    variants = [LifelongMetricLearner(OASIS(a, n_steps=200), 20, 0.01) for a in (0.01, 0.1)]
+    steps = follow_learner(variants, TASKS, Protocol(load_digits_tasks, (3,)), 5)
+    for n, step in enumerate(steps):
+        best = transfer._seeded(variants[step.parameters["variant"]], 5)
+        errors = evaluate_stream(best, TASKS[: n + 1], n_neighbors=3).errors[-1]
+        np.testing.assert_allclose(step.errors[: n + 1], errors)
+        assert all(np.isnan(step.errors[n + 1 :]))
+    assert steps[-1].state_bytes > 0
+
+
+def test_trying_folds_leaves_the_learner_as_it_would_be():
+    variant = [LifelongMetricLearner(OASIS(0.1, n_steps=200), 20, 0.01)]
+    folded = follow_learner(variant, TASKS, Protocol(load_digits_tasks, (1, 3), n_folds=3), 0)
+    merged = [t.with_validation() for t in TASKS]
+    k = folded[-1].parameters["n_neighbors"]
+    plain = evaluate_stream(transfer._seeded(variant[0], 0), merged, n_neighbors=k).errors
+    np.testing.assert_allclose(folded[-1].errors, plain[-1])
+
+
+def test_a_joint_classifier_answers_with_labels_of_the_task():
+    models = [LogisticRegression(C=c, max_iter=1000) for c in (1e-6, 0.1)]
+    steps = follow_joint(models, False, TASKS, Protocol(load_digits_tasks), 0)
+    assert len(steps) == 4
+    assert all(np.isnan(steps[0].errors))
+    assert steps[-1].parameters == {"variant": 1}
+    assert max(steps[-1].errors) < 0.15
+
+
+def test_bytes_grow_with_the_tasks_only():
+    moments = [transfer._learnt(t).moments for t in TASKS]
+    doubled = [
+        transfer._learnt(transfer.replace(t, X_train=np.tile(t.X_train, (2, 1)),
+                                          y_train=np.tile(t.y_train, 2))).moments
+        for t in TASKS
+    ]  # fmt: skip
+    assert plda_bytes(moments) == plda_bytes(doubled)
+    assert plda_bytes(moments[:2]) < plda_bytes(moments)
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Two fast systems on the digits as a study."""
+    study = Study(("digits",), ("alone", "shared", "keyed"), 2, (0, 1))
+    monkeypatch.setitem(transfer.STUDIES, "small", study)
+    return partial(run_study, "small", out=tmp_path, progress=False)
+
+
+TIMES = {"seconds"}
+
+
+def timeless(rows):
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+
+def test_a_killed_run_is_taken_up_without_repeating_anything(small, monkeypatch, tmp_path):
+    one_go = read_rows(small(out=tmp_path / "one")[0])
+    assert len(one_go) == 2 * 2 * 2 * 4  # splits, orders, systems, steps; "keyed" has no part
+    real, ran = transfer.run_unit, []
+
+    def killed_at_the_third(*unit):
+        ran.append(unit)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return real(*unit)
+
+    monkeypatch.setattr(transfer, "run_unit", killed_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        small()
+    assert len(read_rows(tmp_path / "transfer-small-digits.csv")) == 8
+    (path,) = small()
+    assert timeless(read_rows(path)) == timeless(one_go)
+    assert len(ran) == len(set(ran)) + 1  # only the one that was killed ran twice
+    again = len(ran)
+    small()
+    assert len(ran) == again
+
+
+def test_half_a_unit_is_run_again(small):
+    (path,) = small(n_splits=1)
+    whole, text = read_rows(path), path.read_text(encoding="utf-8")
+    path.write_text(text[: int(0.9 * len(text))], encoding="utf-8")
+    assert timeless(read_rows(small(n_splits=1)[0])) == timeless(whole)
+
+
+def test_other_columns_are_not_mixed_in(small, tmp_path):
+    (tmp_path / "transfer-small-digits.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="move the file away"):
+        small()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"study": "depth"}, "study 'depth' is not known: use one of"),
+        ({"study": "size", "datasets": ["usps"]}, "data set 'usps' has no part in 'size'"),
+        ({"study": "size", "datasets": "usps"}, "data set 'usps' has no part in 'size'"),
+        ({"study": "size", "systems": ["alone"]}, "system 'alone' has no part in 'size'"),
+        ({"study": "size", "n_splits": 0}, "n_splits is 0: give the number of splits"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "run_unit", lambda *unit: pytest.fail(f"ran {unit}"))
+    with pytest.raises(ValueError, match=said):
+        run_study(**change, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_refuses_what_it_does_not_know():
+    command = [sys.executable, "-m", "lml.transfer", "run", "--studies", "depth"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "invalid choice: 'depth'" in done.stderr
+
+
+def test_an_order_is_a_permutation_and_the_same_in_all_splits():
+    names = [t.name for t in TASKS]
+    orders = [[t.name for t in transfer._ordered("digits", 3, order)] for order in range(6)]
+    assert orders[0] == names
+    assert len({tuple(order) for order in orders}) > 3
+    assert all(sorted(order) == sorted(names) for order in orders)
+    assert orders[4] == [t.name for t in transfer._ordered("digits", 9, 4)]
+
+
+def test_the_final_error_of_one_setting_is_the_same_in_all_orders():
+    protocol = Protocol(load_digits_tasks)
+    forward, backward = (follow_grid(ONE, tasks, protocol, 0) for tasks in (TASKS, TASKS[::-1]))
+    np.testing.assert_allclose(forward[-1].errors, backward[-1].errors[::-1], atol=2 / 250)
+
+
+def test_speakers_are_in_one_task_each():
+    try:
+        tasks = load_speaker_tasks(0, download_if_missing=False)
+    except OSError as error:
+        pytest.skip(str(error))
+    assert len(tasks) == 30
+    assert sum(len(t.y_train) + len(t.y_validation) + len(t.y_test) for t in tasks) == 7797
+    assert {len(set(t.y_train.tolist())) for t in tasks} <= set(range(24, 27))
+
+
+FILES = sorted(RESULTS.glob("transfer-*.csv"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_committed_results_are_complete_and_of_fresh_splits(path):
+    _, study, dataset = path.stem.split("-", 2)
+    rows = read_rows(path)
+    assert dataset in STUDIES[study].datasets
+    units = {(int(r["split"]), int(r["order"]), r["system"]) for r in rows}
+    assert min(split for split, _, _ in units) == 100
+    whole = set(STUDIES[study].units(dataset, 1 + max(split for split, _, _ in units) - 100))
+    assert units == whole
+    for system in {system for _, _, system in units}:
+        R = error_matrices(rows, system)
+        assert len(R) == len(whole) / len({s for _, _, s in whole})
+        final = R[:, -1]
+        assert np.all((final >= 0) & (final < 90))
+        assert all(json.loads(r["parameters"]) is not None for r in rows)
+
+
+def test_the_main_table_has_twenty_splits():
+    for dataset in ("isolet", "usps", "sentiment"):
+        rows = read_rows(RESULTS / f"transfer-streams-{dataset}.csv")
+        assert len({r["split"] for r in rows}) >= 20
+
+
+def test_a_committed_split_is_found_again():
+    try:
+        load_usps_tasks(random_state=0, download_if_missing=False)
+    except OSError as error:
+        pytest.skip(str(error))
+    stored = read_rows(RESULTS / "transfer-streams-usps.csv")
+    for system in ("alone", "shared"):
+        lines = [r for r in stored if (r["split"], r["system"]) == ("101", system)]
+        for row, line in zip(run_unit("usps", 101, 0, system), lines, strict=True):
+            mine, theirs = (np.array(e.split(), float) for e in (row.errors, line["errors"]))
+            np.testing.assert_allclose(mine, theirs, atol=2e-3)
+            assert json.loads(line["parameters"]) == json.loads(row.parameters)
+
+
+def test_every_study_names_systems_that_can_be_followed():
+    for study in STUDIES.values():
+        assert set(study.systems) <= set(FOLLOWERS)
+        assert set(study.datasets) <= set(transfer.STREAMS)
