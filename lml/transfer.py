@@ -651,7 +651,7 @@ STUDIES = {
     "parts": Study(_TABLES, tuple(_PARTS), 5),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 5),
     "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 1),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice", "own choice, keyed"), 3),
+    "learners": Study(("isolet", "usps"), ("lifelong OASIS", "lifelong OASIS, warm", "own choice", "own choice, keyed"), 1),
     "size": Study(("isolet",), tuple(_SIZE), 1),
     "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 2),
 }  # fmt: skip
