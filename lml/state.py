@@ -348,7 +348,10 @@ def write_state(
     header = {"format": _FORMAT, "kind": kind, "version": version, "arrays": table, "meta": meta}
     text = json.dumps(header, allow_nan=False).encode("ascii")
     with replacing(path) as file:
-        np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)
+        try:
+            np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)
+        except ValueError as error:  # a ZipFile that is closed half-way hides what stopped it
+            raise (error.__context__ or error) from None
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Tests of lml.state: what is stored comes back; writing is atomic; bad files are refused."""
 
+import gc
 import io
 import itertools
 import json
@@ -539,3 +540,22 @@ def test_damaged_files_give_an_error_or_the_same_state(path):
     assert read > 10
     assert refused + read == 600
     assert other < 40
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_what_stops_a_member_half_way_is_what_is_raised(tmp_path, monkeypatch, stopped):
+    path = tmp_path / "s"
+    write_state(path, "toy", 1, {}, {"a": np.arange(3.0)})
+    before, expected = path.read_bytes(), stopped if isinstance(stopped, type) else type(stopped)
+
+    def close(self):
+        raise stopped
+
+    monkeypatch.setattr(zipfile._ZipWriteFile, "close", close)
+    with pytest.raises(expected):
+        write_state(path, "toy", 1, {}, {"a": np.ones(3)})
+    monkeypatch.undo()
+    gc.collect()
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
