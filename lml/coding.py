@@ -17,7 +17,7 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole
+from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole, _plain
 from lml.penalties import OffDiagonalL1, _norm, _scaled
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
@@ -182,7 +182,9 @@ def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0)
 
 def _finite(A: ArrayLike, name: str, **options: Any) -> _Floats:
     """An array of floats, with two axes by default; an error says where it is not finite."""
-    array = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
+    array = check_array(
+        _plain(A, name), dtype=np.float64, ensure_all_finite=False, input_name=name, **options
+    )
     _check_finite(array, name)
     return array
 

@@ -94,6 +94,8 @@ class Task:
                     f"X_{part} and y_{part} of task {self.name!r} are of type {type(X).__name__}"
                     f" and {type(y).__name__}: give arrays"
                 )
+            if np.ma.is_masked(X) or np.ma.is_masked(y):
+                raise ValueError(f"{part} rows of task {self.name!r} have masked entries")
             if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
                 raise ValueError(
                     f"X_{part} and y_{part} of task {self.name!r} have shapes {X.shape} and"

@@ -25,6 +25,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
 )
 from lml.neighbors import (
     _check_n_neighbors,
@@ -52,7 +53,7 @@ __all__ = [
 
 def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> _Floats:
     """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
-    R = np.array(R, dtype=float)
+    R = np.array(_plain(R, "R"), dtype=float)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
         raise ValueError(f"R has shape {R.shape}: give a square matrix, row = after that task")
     if len(R) < n_tasks:
@@ -217,7 +218,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
             "baseline is None: forward transfer needs the accuracy of an untrained"
             " baseline on each task, e.g. of Euclidean k-NN"
         )
-    baseline = np.asarray(baseline, dtype=float)
+    baseline = np.asarray(_plain(baseline, "baseline"), dtype=float)
     if baseline.shape != (len(R),):
         raise ValueError(
             f"baseline has shape {baseline.shape}: give one accuracy for each of the {len(R)} tasks"
@@ -364,6 +365,8 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     def _rows(self, X: _MatrixLike) -> _Matrix:
         """Checked rows; a data frame has the columns that the learner has learned."""
+        if not hasattr(self.learner, "task_metric") or isinstance(self.learner, type):
+            raise TypeError(f"learner is {self.learner!r}: give a learner of several tasks")
         if hasattr(self.learner, "_check_columns"):
             self.learner._check_columns(X)
         return _reference_rows(X)
@@ -400,7 +403,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 def _reference_rows(X: _MatrixLike) -> _Matrix:
     """Rows as they are kept: dense or CSR, in single or double precision, finite."""
     kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
-    X = check_array(X, dtype=[np.float64, np.float32], **kwargs)
+    X = check_array(_plain(X), dtype=[np.float64, np.float32], **kwargs)
     _check_finite(X, "X")
     _check_size(X, "X")
     return X

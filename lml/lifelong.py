@@ -43,6 +43,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
     _times,
 )
 from lml.neighbors import (
@@ -309,8 +310,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         _check_choice("revisit", self.revisit, ("average", "step", "warm"))
         if not isinstance(warm := self.warm_start_from_dictionary, bool | np.bool_):
             raise TypeError(f"warm_start_from_dictionary={warm!r}: give True or False")
-        if isinstance(self.base_learner, str):
-            _check_choice("base_learner", self.base_learner, ("oasis", "scml"))
+        _check_base(self.base_learner)
 
     def _check_task(
         self, X: _MatrixLike, y: _LabelsLike, task: Hashable
@@ -717,12 +717,13 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         return learner
 
 
-_LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
 def _lock(learner: Any) -> Any:
     """The lock under which a learner changes; a copy of the learner has another one."""
-    return _LOCKS.setdefault(learner, threading.RLock())  # one step, for all threads
+    own = _LOCKS.setdefault(os.getpid(), WeakKeyDictionary())
+    return own.setdefault(learner, threading.RLock())  # one step, for all threads
 
 
 def _check_seed(random_state: Any) -> None:
@@ -742,6 +743,16 @@ def _check_number(name: str, value: Any, least: float, whole: bool = False) -> N
         raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
     if not least <= value < np.inf:
         raise ValueError(f"{name}={value!r}: give at least {least}")
+
+
+def _check_base(learner: Any) -> None:
+    """Refuse what is no base learner, or one whose own parameters it cannot use."""
+    if isinstance(learner, str):
+        _check_choice("base_learner", learner, ("oasis", "scml"))
+        return
+    learner = _unfitted(learner, "base_learner")
+    if hasattr(learner, "_check_parameters"):
+        learner._check_parameters()
 
 
 def _check_classes(y: _Places, task: Hashable) -> None:
@@ -776,7 +787,7 @@ def _check_name(task: Any, place: str) -> None:
 
 def _check_rows(X: _MatrixLike, n_features: int | None = None) -> _Matrix:
     kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-    X = check_array(X, ensure_all_finite=False, ensure_min_samples=0, **kwargs)
+    X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
     _check_finite(X, "X")
     _check_size(X, "X")
     if n_features is not None and X.shape[1] != n_features:

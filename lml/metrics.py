@@ -7,6 +7,7 @@ O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
 import numbers
+import sys
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -26,13 +27,40 @@ _Places: TypeAlias = NDArray[np.intp]  # numbers of rows, of classes
 
 
 def _is_real(value: object) -> bool:
-    """Whether a value is a real number, of any type but bool."""
-    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+    """Whether a value is a real number that a float can hold, of any type but bool."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    largest: Any = sys.float_info.max
+    return not isinstance(value, numbers.Rational) or abs(value) <= largest
 
 
 def _is_whole(value: object) -> bool:
     """Whether a value is an integer, of any type but bool."""
     return not isinstance(value, bool) and isinstance(value, numbers.Integral)
+
+
+_LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
+
+
+def _plain(A: Any, name: str = "X") -> Any:
+    """`A` as it is; an error where a conversion to numbers would drop a mask or a unit."""
+    if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
+        raise ValueError(f"{name} has masked entries: remove these rows or impute the entries")
+    given = A if sparse.issparse(A) or isinstance(A, np.ndarray) else _loose(A)
+    kinds = [given.dtype.type] if given.dtype != object else set(map(type, given.flat))
+    for kind in kinds:
+        if issubclass(kind, _LOSSY):
+            what = "Complex data not supported: " if issubclass(kind, _LOSSY[:2]) else ""
+            raise ValueError(f"{what}{name} holds {kind.__name__}: convert it to real numbers")
+    return A
+
+
+def _loose(A: Any) -> NDArray[Any]:
+    """`A` as an array of any type; of objects when its rows differ in length."""
+    try:
+        return np.asarray(A)
+    except ValueError:
+        return np.array(None)  # what is wrong is named by the conversion to numbers
 
 
 def _check_finite(A: _Matrix, name: str) -> None:
@@ -50,7 +78,7 @@ def _check_finite(A: _Matrix, name: str) -> None:
 
 def _as_matrix(A: _MatrixLike, name: str) -> _Matrix:
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
-    if sparse.issparse(A):
+    if sparse.issparse(_plain(A, name)):
         A = sparse.csr_array(A).astype(np.float64, copy=False)
     else:
         A = np.asarray(A, dtype=np.float64)
@@ -762,7 +790,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         metric = self._read_out()
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
-        X = validate_data(self, X, dtype=np.float64, reset=False, **kwargs)
+        X = validate_data(self, _plain(X), dtype=np.float64, reset=False, **kwargs)
         return metric.embed(X)
 
     @property

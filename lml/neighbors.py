@@ -29,6 +29,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
     _times,
 )
 
@@ -503,7 +504,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         if y is not None:
             self.classes_, codes = _sorted_classes(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
-        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X, "X")
         _check_size(X, "X")
         kept = self._weigh(sample_weight, X.shape[0])
@@ -529,7 +530,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "references_")
         if X is not None:
             kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # k_nearest says where
-            X = validate_data(self, X, dtype=np.float64, reset=False, **kwargs)
+            X = validate_data(self, _plain(X), dtype=np.float64, reset=False, **kwargs)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         metric, metric_type = self._metric()
         return k_nearest(metric, X, self.references_, metric_type, k)
@@ -588,13 +589,18 @@ def _fitted_metric(
 def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> _Floats:
     """The weights of the rows, finite, none below 0, some above it."""
     weights = check_array(
-        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        _plain(sample_weight, "sample_weight"),
+        ensure_2d=False,
+        dtype=np.float64,
+        input_name="sample_weight",
     )
     if weights.shape != (n_rows,):
         raise ValueError(f"sample_weight has shape {weights.shape}: give ({n_rows},), one a row")
     if weights.min() < 0:
         row = int(weights.argmin())
         raise ValueError(f"sample_weight[{row}] is {weights[row]}: give weights of at least 0")
+    if not weights.max() <= np.finfo(float).max / len(weights):
+        raise ValueError(f"sample_weight of size {weights.max():.3g} overflows in sums: scale it")
     if not weights.any():
         raise ValueError("sample_weight: all weights are zero, give one above it at least")
     return weights

@@ -26,6 +26,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
 )
 from lml.neighbors import _check_size, _class_numbers, _LabelsLike
 from lml.triplets import _Seed, sample_triplets
@@ -261,7 +262,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X)
         _check_size(X, "X")
         start, y = self._start(X.shape[1]), [labels[code] for code in codes]

@@ -35,7 +35,7 @@ from lml.lifelong import (
     _fits,
     _lock,
 )
-from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places
+from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places, _plain
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.penalties import OffDiagonalL1
 from lml.single_task import TaskMetricsMixin
@@ -1046,7 +1046,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         now = self._snapshot()
         metric = now.task_metric(task)
         now._check_columns(X)
-        X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        X = check_array(_plain(X), accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
         if role is None:
             return metric.embed(X)
         _check_choice("role", role, ("query", "reference"))

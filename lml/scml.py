@@ -25,6 +25,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
 )
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.triplets import _check_rows, _count, _Seed, nearest_triplets
@@ -352,7 +353,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         """Check the rows, choose triplets and basis, learn the weights."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X)
         y = [labels[code] for code in codes]
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)

@@ -27,6 +27,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
     _split_pairs,
 )
 from lml.neighbors import _class_numbers, _LabelsLike, _WeightsLike, k_nearest
@@ -115,7 +116,7 @@ class TaskMetricsMixin:
         metric = now.task_metric(task).psd()
         now._check_columns(X)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
-        return metric.embed(check_array(X, dtype=np.float64, **kwargs))
+        return metric.embed(check_array(_plain(X), dtype=np.float64, **kwargs))
 
     def _check_columns(self, X: _MatrixLike) -> None:
         """Refuse a data frame whose columns are not those that were learned."""
@@ -218,7 +219,7 @@ class TaskMetricsMixin:
         """
         now = self._snapshot()
         now._check_columns(X)
-        X = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        X = check_array(_plain(X), accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
         _check_finite(X, "X")
         (codes, _), tasks = _class_numbers(y), list(tasks)
         check_consistent_length(X, codes, tasks, sample_weight)
@@ -378,7 +379,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         learnt = copy.copy(self)
         codes, labels = (None, ()) if y is None else _class_numbers(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        X, codes = validate_data(learnt, X, codes, dtype=np.float64, reset=reset, **kwargs)
+        X, codes = validate_data(learnt, _plain(X), codes, dtype=np.float64, reset=reset, **kwargs)
         _check_finite(X, "X")
         y = [labels[code] for code in codes]
         if hasattr(learner, "partial_fit"):

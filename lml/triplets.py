@@ -24,6 +24,7 @@ from lml.metrics import (
     _Matrix,
     _MatrixLike,
     _Places,
+    _plain,
 )
 from lml.neighbors import _check_size, _class_numbers, _LabelsLike
 
@@ -232,8 +233,8 @@ _BLOCK = 2**22  # numbers in the largest temporary array of a block
 def _check_rows(X: _MatrixLike, name: str = "X") -> _Matrix:
     """X as float rows, dense or CSR; an error that says where it is not finite."""
     X = check_array(
-        X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False,
-        ensure_min_samples=0, input_name=name,
+        _plain(X, name), accept_sparse="csr", dtype=(np.float64, np.float32),
+        ensure_all_finite=False, ensure_min_samples=0, input_name=name,
     )  # fmt: skip
     _check_finite(X, name)
     _check_size(X, name)

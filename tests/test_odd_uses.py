@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
+import threading
 from decimal import Decimal
 
 import numpy as np
@@ -14,13 +17,17 @@ from sklearn.exceptions import NotFittedError
 from test_cases import BY_TASK, ENTRIES, FRESH, SPARSE, X0, Y0, assert_refused, assert_same
 
 from lml.baselines import ELLA, LMNN, MultiTaskOASIS
-from lml.evaluation import LifelongKNeighborsClassifier
+from lml.datasets import Task
+from lml.evaluation import LifelongKNeighborsClassifier, average_accuracy, evaluate_stream
 from lml.fisher import fisher_directions, local_fisher_basis
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
-from lml.neighbors import k_nearest
+from lml.neighbors import MetricKNeighborsClassifier, k_nearest
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
+from lml.scml import SCML
+from lml.state import read_state, write_state
+from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 
 def learner(**parameters):
@@ -191,3 +198,177 @@ def test_what_is_no_seed_is_named_also_between_visits(bad, known):
     with pytest.raises((TypeError, ValueError), match="random_state="):
         model.partial_fit(X0, Y0, task="b")
     assert vars(model._state) == vars(before)
+
+
+DATES = (1000 * np.abs(X0)).astype(np.int64)
+LOSSY = {
+    "masked": np.ma.masked_less(X0, np.median(X0)),
+    "masked list": list(np.ma.masked_less(X0, np.median(X0))),
+    "complex": X0 + 0j,
+    "complex objects": (X0 + 0j).astype(object),
+    "dates": DATES.astype("M8[s]"),
+    "durations": DATES.astype("m8[s]"),
+    "frame of dates": pd.DataFrame(DATES.astype("M8[s]")),
+    "objects that are durations": np.array(
+        [[np.timedelta64(v, "s") for v in row] for row in DATES.tolist()], dtype=object
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("kind", LOSSY)
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+def test_rows_that_would_lose_a_mask_or_a_unit_are_refused(entry, kind):
+    model = entry.make()
+    before = pickle.dumps(model)
+    with pytest.raises((ValueError, TypeError), match=r"masked|omplex|datetime|timedelta|sparse"):
+        entry.learn(model, LOSSY[kind], Y0)
+    assert pickle.dumps(model) == before
+    model = entry.learn(entry.make(), X0, Y0)
+    before = pickle.dumps(model)
+    for name in {"transform", "predict", "kneighbors", "decision_function"} & set(
+        entry.readings(model, X0)
+    ):
+        with pytest.raises((ValueError, TypeError), match=r"masked|omplex|datetime|timedelta"):
+            entry.read(model, name, (LOSSY[kind],))
+    assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+def test_rows_with_a_mask_of_nothing_are_rows(entry):
+    found = entry.answers(entry.learn(entry.make(), np.ma.array(X0), Y0), FRESH)
+    expected = entry.answers(entry.learn(entry.make(), X0, Y0), FRESH)
+    assert_same(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("kind", LOSSY)
+def test_functions_refuse_rows_that_would_lose_a_mask_or_a_unit(kind):
+    rows, M, given = LOSSY[kind], FactoredMetric.identity(4), r"masked|omplex|datetime|timedelta"
+    triplets = sample_triplets(Y0, 10, 0)
+    calls = [
+        lambda: M.bilinear(rows, X0),
+        lambda: M.bilinear(X0, rows),
+        lambda: M.embed(rows),
+        lambda: k_nearest(M, X0, rows, "distance", 1),
+        lambda: k_nearest(M, rows, X0, "distance", 1),
+        lambda: nearest_triplets(rows, Y0),
+        lambda: triplet_loss(M, rows, triplets, "distance"),
+        lambda: fisher_directions(rows, Y0),
+        lambda: FactoredMetric.from_components(rows),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, TypeError), match=given):
+            call()
+
+
+@pytest.mark.parametrize("kind", ["masked", "complex", "dates"])
+def test_pairs_that_would_lose_a_mask_or_a_unit_are_refused(kind):
+    one, many = OASIS(n_steps=5).fit(X0, Y0), learner().partial_fit(X0, Y0, task="a")
+    pairs = np.ma.stack([LOSSY[kind], LOSSY[kind]], axis=1)
+    pairs = pairs if kind == "masked" else np.asarray(pairs)
+    for score in (one.pair_score, lambda pairs: many.pair_score(pairs, task="a")):
+        with pytest.raises(ValueError, match=r"pairs has masked|holds"):
+            score(pairs)
+
+
+def test_masked_rows_of_a_task_and_a_masked_table_of_accuracies_are_refused():
+    masked = np.ma.masked_less(X0, 0.0)
+    with pytest.raises(ValueError, match="masked"):
+        Task("a", masked, Y0, X0, Y0, X0, Y0)
+    with pytest.raises(ValueError, match="masked"):
+        average_accuracy(np.ma.array([[0.5, 0.5], [0.5, 0.5]], mask=[[0, 1], [0, 0]]))
+    assert average_accuracy(np.ma.array([[0.5, 0.5], [0.5, 0.5]])) == 0.5
+
+
+@pytest.mark.parametrize("base", [None, True, 3, [], OASIS, OASIS(aggressiveness=10**400)])
+def test_what_is_no_base_learner_is_refused_at_once(base):
+    model = LifelongMetricLearner(base, 3)
+    with pytest.raises((ValueError, TypeError), match=r"base_learner|aggressiveness"):
+        model.partial_fit(X0, Y0, task="a")
+    assert not hasattr(model, "dictionary_")
+
+
+@pytest.mark.parametrize("name", ["code_penalty", "dictionary_rate", "dictionary_penalty"])
+def test_a_number_too_large_for_a_float_is_refused(name):
+    with pytest.raises(TypeError, match=name):
+        learner(**{name: 10**400}).partial_fit(X0, Y0, task="a")
+
+
+@pytest.mark.parametrize("model", [OASIS(aggressiveness=10**400), SCML(beta=10**400)])
+def test_learners_of_one_task_refuse_a_number_too_large_for_a_float(model):
+    with pytest.raises((ValueError, TypeError), match=r"aggressiveness|beta"):
+        model.fit(X0, Y0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("base_learner",), None),
+        (("base_learner",), 3),
+        (("base_learner",), []),
+        (("base_learner", "learner", 1, "aggressiveness"), 10**400),
+        (("base_learner", "learner", 1, "aggressiveness"), "x"),
+        (("base_learner", "learner", 1, "n_steps"), -1),
+        (("code_penalty",), 10**400),
+    ],
+    ids=str,
+)
+def test_a_file_whose_parameters_cannot_be_used_is_refused_when_it_is_loaded(
+    tmp_path, place, value
+):
+    path, kind = tmp_path / "state", "LifelongMetricLearner"
+    learner().partial_fit(X0, Y0, task="a").save(path)
+    version, meta, arrays = read_state(path, kind, (1, 2))
+    part = meta["parameters"]
+    for key in place[:-1]:
+        part = part[key]
+    assert place[-1] in part
+    part[place[-1]] = value
+    write_state(path, kind, version, meta, arrays)
+    with pytest.raises(ValueError, match="cannot be used as a state"):
+        LifelongMetricLearner.load(path)
+
+
+@pytest.mark.parametrize("given", [3, "oasis", OASIS(), LifelongMetricLearner])
+def test_what_is_no_learner_of_tasks_is_refused_by_the_classifier_and_the_stream(given):
+    with pytest.raises(TypeError, match="learner"):
+        LifelongKNeighborsClassifier(given, 1).fit(X0, Y0, task="a")
+    with pytest.raises(TypeError, match="learner"):
+        evaluate_stream(given, [Task("a", X0, Y0, X0, Y0, X0, Y0)])
+
+
+def test_weights_whose_sum_overflows_are_refused():
+    with pytest.raises(ValueError, match="sample_weight"):
+        MetricKNeighborsClassifier().fit(X0, Y0, sample_weight=np.full(len(Y0), 1e308))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_made_while_another_thread_learns_can_learn():
+    model, inside, go = learner(), threading.Event(), threading.Event()
+    model.partial_fit(X0, Y0, task="a")
+    visit = model._visit
+
+    def slow(*arguments):
+        inside.set()
+        assert go.wait(60)
+        return visit(*arguments)
+
+    model._visit = slow
+    thread = threading.Thread(target=model.partial_fit, args=(X0, Y0), kwargs={"task": "b"})
+    thread.start()
+    assert inside.wait(60)
+    if (child := os.fork()) == 0:
+        signal.alarm(30)  # a child that waits for the lock is ended
+        try:
+            del model._visit
+            model.partial_fit(X0, Y0, task="c")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    go.set()
+    thread.join()
+    assert status == 0
+    assert list(model.tasks_) == ["a", "b"]

@@ -16,7 +16,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _Floats, _Matrix, _MatrixLike, _Places
+from lml.metrics import (
+    FactoredMetric,
+    MetricLearnerMixin,
+    _Floats,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+    _plain,
+)
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.scml import _check_finite, _number
 from lml.triplets import _check_rows, _classes_with_triplets, _count, _nearest_rows
@@ -490,7 +498,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
             )
         codes, labels = (None, ()) if y is None else _class_numbers(y)
         kwargs = {"ensure_all_finite": False, "ensure_min_samples": 3}
-        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X)
         y = [labels[code] for code in codes]
         self._learn(X, codes, target_neighbors(X, y, self.n_targets))

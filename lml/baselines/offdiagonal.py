@@ -31,6 +31,7 @@ from lml.metrics import (
     _is_real,
     _Matrix,
     _MatrixLike,
+    _plain,
 )
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.penalties import OffDiagonalL1, nearest_psd
@@ -74,7 +75,7 @@ class TripletMap:
 
     def __init__(self, projections: ArrayLike, triplets: ArrayLike, metric_type: str) -> None:
         self.distance = _is_distance(metric_type)
-        self.projections = Z = check_array(projections, dtype=np.float64)
+        self.projections = Z = check_array(_plain(projections, "projections"), dtype=np.float64)
         self.triplets = _check_triplets(triplets, len(Z))
         if not len(self.triplets):
             raise ValueError("triplets is empty: give at least one triplet")
@@ -512,7 +513,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         """Check the rows, choose triplets and dictionary, solve."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, X, codes, dtype=np.float64, **kwargs)
+        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X, "X")
         y = [labels[code] for code in codes]  # of any type, as they are
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
