@@ -70,7 +70,7 @@ $(OLDEST)/ready: requirements-oldest.txt pyproject.toml
 test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported versions
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
 
-kill-stream: $(VENV)/ready  ## 1,000 visits through save and load, killed at random moments
+kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
 	$(BIN)/python tests/kill_stream.py --tasks 1000 --kills 40
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines

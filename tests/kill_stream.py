@@ -24,10 +24,22 @@ from lml.oasis import OASIS
 KINDS = (str, int, float, lambda number: ("task", number), lambda number: (None, (True, number)))
 
 
+def task_of(number: int) -> int:
+    """Task of a visit: a new one, or every fifth time one that is older, mostly known."""
+    return number // 2 if number % 5 == 4 else number
+
+
+def visits_to(n_tasks: int) -> int:
+    """Visits until so many tasks are known."""
+    known, number = set[int](), 0
+    while len(known) < n_tasks:
+        known.add(task_of(number))
+        number += 1
+    return number
+
+
 def visit(learner: LifelongMetricLearner, number: int) -> None:
-    """Visit `number`: a new task, or every fifth time an old one."""
-    old = number % 5 == 4
-    name = number // 2 if old else number
+    name = task_of(number)
     rng, y = np.random.default_rng(number), np.arange(12) % 3
     X = rng.normal(size=(12, 5)) + 2 * np.eye(3, 5)[y]
     learner.partial_fit(X, y, task=KINDS[name % len(KINDS)](name))
@@ -76,11 +88,11 @@ def run_and_kill(path: Path, n: int, reports: int, delay: float) -> tuple[bool, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=60, help="visits")
+    parser.add_argument("--tasks", type=int, default=60, help="different tasks in the end")
     parser.add_argument("--kills", type=int, default=6, help="kills on average")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    rng, n, kills, saved = random.Random(given.seed), given.tasks, 0, 0
+    rng, n, kills, saved = random.Random(given.seed), visits_to(given.tasks), 0, 0
     whole, started = fresh(), time.perf_counter()
     for number in range(n):
         visit(whole, number)

@@ -1013,7 +1013,7 @@ def test_nothing_saved_is_lost_when_the_process_is_killed():
     run = [sys.executable, str(script), "--tasks", n, "--kills", str(max(6, int(n) // 25))]
     done = subprocess.run(run, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{n} visits, " in done.stdout
+    assert f"; {n} tasks: " in done.stdout
     assert done.stdout.endswith("equal\n")
     assert int(done.stdout.split()[2]) > 1  # kills
 
