@@ -34,6 +34,7 @@ from lml.neighbors import (
     _labels,
     _LabelsLike,
     _sorted_classes,
+    _weighted_share,
     _WeightsLike,
     k_nearest,
     majority_vote,
@@ -436,7 +437,7 @@ def _hit_share(
     guesses, labels = predicted.tolist(), _labels(y)
     check_consistent_length(guesses, labels, sample_weight)
     hits = [a == b for a, b in zip(guesses, labels, strict=True)]
-    return float(np.average(hits, weights=sample_weight))
+    return _weighted_share(hits, sample_weight)
 
 
 @dataclass(frozen=True)
@@ -483,6 +484,10 @@ class StreamResult:
 
 
 def _stream_names(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
+    parts = ("name", "X_train", "y_train", "X_test", "y_test")
+    for number, task in enumerate(tasks):
+        if not all(hasattr(task, part) for part in parts):
+            raise TypeError(f"tasks[{number}] is {task!r}: give lml.datasets.Task")
     names = tuple(task.name for task in tasks)
     if not names:
         raise ValueError("tasks is empty: give at least one task")

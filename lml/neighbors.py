@@ -551,7 +551,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         labels, predicted = _labels(y), self.predict(X).tolist()
         check_consistent_length(predicted, labels, sample_weight)
         hits = [a == b for a, b in zip(predicted, labels, strict=True)]
-        return float(np.average(hits, weights=sample_weight))
+        return _weighted_share(hits, sample_weight)
 
 
 def _unfitted(learner: Any, parameter: str) -> Any:
@@ -604,6 +604,14 @@ def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> _Floats:
     if not weights.any():
         raise ValueError("sample_weight: all weights are zero, give one above it at least")
     return weights
+
+
+def _weighted_share(hits: ArrayLike, sample_weight: _WeightsLike | None) -> float:
+    """Mean of hits, by the weights of the rows if there are any."""
+    hits = np.asarray(hits, dtype=float)
+    if sample_weight is not None:
+        sample_weight = _check_weights(sample_weight, len(hits))
+    return float(np.average(hits, weights=sample_weight))
 
 
 def _n_voters(weights: _Floats, n_votes: int) -> int:

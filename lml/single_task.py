@@ -30,7 +30,13 @@ from lml.metrics import (
     _plain,
     _split_pairs,
 )
-from lml.neighbors import _class_numbers, _LabelsLike, _WeightsLike, k_nearest
+from lml.neighbors import (
+    _class_numbers,
+    _LabelsLike,
+    _weighted_share,
+    _WeightsLike,
+    k_nearest,
+)
 
 __all__ = ["TaskMetricsMixin", "TaskTransformer"]
 
@@ -226,7 +232,7 @@ class TaskMetricsMixin:
         hits = np.zeros(len(codes))
         for task, own in _rows_by_task(tasks).items():
             hits[own] = codes[own] == codes[own][now._nearest(X[own], task)]
-        return float(np.average(hits, weights=sample_weight))
+        return _weighted_share(hits, sample_weight)
 
     def _nearest(self, X: _Matrix, task: Hashable) -> _Places:
         """The nearest other row of each row."""

@@ -372,3 +372,31 @@ def test_a_fork_made_while_another_thread_learns_can_learn():
     thread.join()
     assert status == 0
     assert list(model.tasks_) == ["a", "b"]
+
+
+@pytest.mark.parametrize("weights", [np.zeros(12), -np.ones(12), np.full(12, 1e308)])
+def test_a_score_refuses_weights_that_have_no_mean(weights):
+    X, y = small_rows()
+    learner = LifelongMetricLearner(OASIS(n_steps=20), 3, random_state=0).partial_fit(
+        X, y, task="a"
+    )
+    reader = LifelongKNeighborsClassifier(learner).fit(X, y, task="a")
+    alone = MetricKNeighborsClassifier(OASIS(n_steps=20, random_state=0)).fit(X, y)
+    for score in (
+        lambda: learner.score(X, y, weights, tasks=["a"] * 12),
+        lambda: reader.score(X, y, weights, task="a"),
+        lambda: alone.score(X, y, weights),
+    ):
+        with pytest.raises(ValueError, match="sample_weight"):
+            score()
+
+
+@pytest.mark.parametrize("tasks", [["a"], [("a", 1)], [np.ones(3)]])
+def test_a_stream_of_no_tasks_is_refused(tasks):
+    with pytest.raises(TypeError, match=r"tasks\[0\] is .* give lml.datasets.Task"):
+        evaluate_stream(LifelongMetricLearner(random_state=0), tasks)
+
+
+def small_rows():
+    y = np.arange(12) % 3
+    return np.random.default_rng(0).normal(size=(12, 5)) + 2 * np.eye(3, 5)[y], y
