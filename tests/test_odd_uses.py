@@ -382,10 +382,12 @@ def test_a_score_refuses_weights_that_have_no_mean(weights):
     )
     reader = LifelongKNeighborsClassifier(learner).fit(X, y, task="a")
     alone = MetricKNeighborsClassifier(OASIS(n_steps=20, random_state=0)).fit(X, y)
+    ella = ELLA(2).partial_fit(X, y, task="a")
     for score in (
         lambda: learner.score(X, y, weights, tasks=["a"] * 12),
         lambda: reader.score(X, y, weights, task="a"),
         lambda: alone.score(X, y, weights),
+        lambda: ella.score(X, y, weights, task="a"),
     ):
         with pytest.raises(ValueError, match="sample_weight"):
             score()

@@ -27,7 +27,14 @@ from sklearn.utils.validation import validate_data
 from lml.baselines.pooled import split_tasks
 from lml.lifelong import _check_choice, _check_name, _check_number
 from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places
-from lml.neighbors import _class_numbers, _labels, _LabelsLike, _sorted_classes, _WeightsLike
+from lml.neighbors import (
+    _class_numbers,
+    _labels,
+    _LabelsLike,
+    _sorted_classes,
+    _weighted_share,
+    _WeightsLike,
+)
 from lml.triplets import _check_rows, _Seed
 
 __all__ = [
@@ -674,7 +681,7 @@ class ELLA(BaseEstimator):
         if len(labels) != len(predicted):
             raise ValueError(f"X has {len(predicted)} rows and y {len(labels)} labels")
         hits = [a == b for a, b in zip(predicted, labels)]
-        return float(np.average(hits, weights=sample_weight))
+        return _weighted_share(hits, sample_weight)
 
     def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
