@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import inspect
 import itertools
 import json
 import os
@@ -13,12 +12,15 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import interrupts
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from interrupts import stop
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import make_blobs
@@ -1020,36 +1022,7 @@ def test_nothing_saved_is_lost_when_the_process_is_killed():
 
 # --- one state: interrupts and threads ----------------------------------------------------
 
-FILES = (inspect.getfile(lifelong), str(Path(inspect.getfile(lifelong)).parent))
-
-
-def at_step(number, act, call):
-    """Run `call`, and `act` at the n-th step inside the package: whether it came to that.
-
-    A step is a line of lml.lifelong or the beginning of any function of the package.
-    """
-    steps = itertools.count()
-
-    def trace(frame, event, _):
-        file = frame.f_code.co_filename
-        if not file.startswith(FILES[1]):
-            return None
-        if event == ("line" if file == FILES[0] else "call") and next(steps) == number:
-            sys.settrace(None)
-            act()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        answer = call()
-    finally:
-        sys.settrace(before)
-    return next(steps) <= number, answer
-
-
-def stop():
-    raise KeyboardInterrupt
+at_step = partial(interrupts.at_step, lifelong)
 
 
 def small(**parameters):

@@ -4,16 +4,17 @@ import copy
 import itertools
 import json
 import pickle
-import sys
 import threading
 from collections import Counter
-from pathlib import Path
+from functools import partial
 
+import interrupts
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from interrupts import stop
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -343,38 +344,7 @@ def test_a_loaded_learner_owns_its_arrays_one_by_one(saved):
 
 # --- interrupts and threads ---------------------------------------------------------------
 
-FILES = plda.__file__, str(Path(plda.__file__).parent)
-
-
-def at_step(number, act, call):
-    """Run `call`, and `act` at the n-th step inside the package: whether it came to that.
-
-    A step is a line of lml.plda or the beginning of any function of the package.
-    """
-    steps = itertools.count()
-
-    def trace(frame, event, _):
-        file = frame.f_code.co_filename
-        if not file.startswith(FILES[1]):
-            return None
-        if event == ("line" if file == FILES[0] else "call") and next(steps) == number:
-            sys.settrace(None)
-            act()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        answer = call()
-    finally:
-        sys.settrace(before)
-    return next(steps) <= number, answer
-
-
-def stop():
-    raise KeyboardInterrupt
-
-
+at_step = partial(interrupts.at_step, plda)
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
 CHANGES = {
     "new": lambda learner: learner.partial_fit(*rows(5), task="new"),
