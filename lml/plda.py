@@ -8,8 +8,10 @@ the log-ratio of the two-covariance model. No row is kept.
 
 import copy
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -422,6 +424,14 @@ class TaskMemory:
     n_visits: int
     frozen: LogRatioMetric | None = None
 
+    def __post_init__(self) -> None:
+        """Lock its arrays: nobody changes them by accident."""
+        for array in (self.counts, self.mean, self.code, self.class_means, self.losses):
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaskMemory, tuple(vars(self).values())  # a copy is locked too
+
     @property
     def n_rows(self) -> int:
         """Rows over all visits that count."""
@@ -471,15 +481,8 @@ class PLDAState:
     columns: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Lock all arrays: nobody changes them by accident."""
-        memories = [m for _, m in self.tasks]
-        arrays: list[NDArray[Any]] = [
-            self.dictionary,
-            *(part for pair in self.families.values() for part in pair),
-        ]
-        for m in memories:
-            arrays += [m.counts, m.mean, m.code, m.class_means, m.losses]
-        for array in arrays:
+        """Lock the shared arrays, as each memory has locked its own."""
+        for array in (self.dictionary, *(part for pair in self.families.values() for part in pair)):
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -497,7 +500,11 @@ def _extended(Q: _Floats, rows: _Floats) -> _Floats:
 
 
 def remembered_moments(
-    memory: TaskMemory, dictionary: _Floats, regularization: float, basis: _Floats
+    memory: TaskMemory,
+    dictionary: _Floats,
+    regularization: float,
+    basis: _Floats,
+    back: _Floats | None = None,
 ) -> Moments:
     """Moments of a task, from its memory, in the coordinates of an orthonormal basis.
 
@@ -511,6 +518,8 @@ def remembered_moments(
     basis : ndarray of shape (k, n_features)
         Orthonormal rows that begin with a basis of the dictionary, or that span the
         input space.
+    back : ndarray of shape (d, d), optional
+        Inverse of dictionary @ basis[:d].T, where it is known.
 
     Returns
     -------
@@ -521,7 +530,7 @@ def remembered_moments(
     Derived in chapter 25 (plda), eqs. (plda-move) and (plda-tail).
     """
     (d, D), k = dictionary.shape, len(basis)
-    back = linalg.inv(dictionary @ basis[:d].T)
+    back = linalg.inv(dictionary @ basis[:d].T) if back is None else back
     scatter = back @ memory.code @ back.T - regularization * np.eye(d)
     within = np.zeros((k, k))
     within[:d, :d] = memory.scale * (scatter + scatter.T) / 2
@@ -880,7 +889,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         basis, moments = self._remembered(X, codes, old, rng := _generator(root, number, count))
         before = (moments[task], now.mean) if now else None
         visit = _Visit(X, codes, labels, basis, before if self.revisit == "add" else None)
-        family, losses = self._validated(visit, known, moments, task, rng)
+        others = {u: m for u, m in known.items() if u != task}
+        family, losses = self._validated(visit, partial(_partners, others, moments), rng)
         moments[task], mean = visit.moments()
         facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
         return self._assembled(basis, moments, known, task, facts, root)
@@ -892,8 +902,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         d, rho = self.n_components, self.regularization
         if old is None or not old.tasks:
             return _basis(X, codes, None, d, rho, rng), {}
-        L, basis = old.dictionary, _basis(X, codes, old.dictionary, d, rho, rng)
-        return basis, {u: remembered_moments(m, L, old.regularization, basis) for u, m in old.tasks}
+        basis = _basis(X, codes, old.dictionary, d, rho, rng)
+        return basis, _all_moments(old, dict(old.tasks), basis)
 
     def _assembled(
         self,
@@ -936,17 +946,14 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     def _validated(
         self,
         visit: "_Visit",
-        known: Mapping[Hashable, TaskMemory],
-        moments: Mapping[Hashable, Moments],
-        task: Hashable,
+        partners: Callable[[bool], tuple[Mapping[int, Any], int]],
         rng: np.random.Generator,
     ) -> tuple[int, _Floats]:
         """The family of a visited task, and its losses for each own weight and shrinkage."""
         weights, shrinkages = self._candidates()
-        others = {u: m for u, m in known.items() if u != task}
-        groups, new = _partners(others, moments, len(weights) > 1)
         if len(weights) == len(shrinkages) == 1:
             return 0, np.zeros((1, 1))
+        groups, new = partners(len(weights) > 1)
         losses = self._fold_losses(visit, groups, weights, shrinkages, rng)
         doubt = 1.0 if self.shared_labels else 2.0
         return _joined(losses, groups, len(weights) > 1, new, np.bincount(visit.codes), doubt)
@@ -984,7 +991,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         """Losses (n_shrinkages, n) of held-out rows for one pair of own weights."""
         S, F = own.scatter, own.spread
         if group is not own and weight != (1.0, 1.0):
-            S, F = _mixed(weight, (S, F), pooled_scatters([*group, own], self.shared_labels))
+            S, F = _mixed(weight, (S, F), _with_own(group, own, self.shared_labels))
         omega = S + self.regularization * np.eye(len(S))
         V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
         return _row_losses(V, psi, shrinkages, *parts)
@@ -1093,7 +1100,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         memories = [m for _, m in state.tasks]
         families = [m.family for m in memories]
         total = sum(m.n_rows for m in memories)
-        member = memories[families.index(max(families, key=families.count))]
+        member = memories[families.index(Counter(families).most_common(1)[0][0])]
         mean = sum(m.n_rows / total * m.mean for m in memories) if mean is None else mean
         omega, spread = state.families[member.family]
         shrinkage = self._knobs(state, member)[1]
@@ -1114,8 +1121,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         left = {u: m for u, m in old.tasks if u != task}
         if not left:
             return replace(old, dictionary=old.dictionary[:0].copy(), tasks=(), families={})
-        L, rho, basis = old.dictionary, old.regularization, orthonormal_rows(old.dictionary)
-        moments = {u: remembered_moments(m, L, rho, basis) for u, m in left.items()}
+        basis = orthonormal_rows(old.dictionary)
+        moments = _all_moments(old, left, basis)
         made = self._assembled(basis, moments, left, object(), {}, old.root)  # nobody's visit
         return replace(made, columns=old.columns)
 
@@ -1212,6 +1219,15 @@ def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     return value, value
 
 
+def _all_moments(
+    state: PLDAState, memories: Mapping[Hashable, TaskMemory], basis: _Floats
+) -> dict[Hashable, Moments]:
+    """Moments of tasks in an orthonormal basis; the dictionary is inverted once."""
+    L, rho = state.dictionary, state.regularization
+    back = linalg.inv(L @ basis[: len(L)].T)
+    return {u: remembered_moments(m, L, rho, basis, back) for u, m in memories.items()}
+
+
 class _Visit(NamedTuple):
     """Rows of one visit, a basis, and the moments and the mean that they are added to."""
 
@@ -1277,6 +1293,11 @@ def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
         folds[rows] = (first + np.arange(len(rows))) % n_folds
         first += len(rows)
     return np.unique(folds, return_inverse=True)[1]
+
+
+def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
+    """Pooled scatters of a family and of a task that is to join it."""
+    return pooled_scatters([*group, own], shared_labels)
 
 
 def _best(table: _Floats) -> tuple[int, int]:
