@@ -424,14 +424,6 @@ class TaskMemory:
     n_visits: int
     frozen: LogRatioMetric | None = None
 
-    def __post_init__(self) -> None:
-        """Lock its arrays: nobody changes them by accident."""
-        for array in (self.counts, self.mean, self.code, self.class_means, self.losses):
-            array.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TaskMemory, tuple(vars(self).values())  # a copy is locked too
-
     @property
     def n_rows(self) -> int:
         """Rows over all visits that count."""
@@ -451,6 +443,14 @@ class TaskMemory:
     def spread(self) -> _Floats:
         """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
         return np.sqrt(self.counts)[:, None] * self.class_means
+
+    def __post_init__(self) -> None:
+        """Lock its arrays: nobody changes them by accident."""
+        for array in (self.counts, self.mean, self.code, self.class_means, self.losses):
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaskMemory, tuple(vars(self).values())  # a copy is locked too
 
 
 @dataclass(frozen=True, eq=False)
@@ -1284,6 +1284,11 @@ def _written(moments: Moments, T: _Floats, regularization: float) -> dict[str, A
     }
 
 
+def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
+    """Pooled scatters of a family and of a task that is to join it."""
+    return pooled_scatters([*group, own], shared_labels)
+
+
 def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
     """Number of the fold of each row; every class is spread over the folds."""
     order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
@@ -1293,11 +1298,6 @@ def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
         folds[rows] = (first + np.arange(len(rows))) % n_folds
         first += len(rows)
     return np.unique(folds, return_inverse=True)[1]
-
-
-def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
-    """Pooled scatters of a family and of a task that is to join it."""
-    return pooled_scatters([*group, own], shared_labels)
 
 
 def _best(table: _Floats) -> tuple[int, int]:
