@@ -623,7 +623,7 @@ def cost_figure(table: ResultsTable, axes: Sequence[Any]) -> None:
     theirs = [line.printed_seconds for line in table.lines]
     if points := [(seconds, y) for y, seconds in enumerate(theirs) if seconds > 0]:
         axes[0].plot(*zip(*points), "D", mfc="white", mec="0.2", label="paper", zorder=1)
-        axes[0].legend(loc="best", fontsize=9)
+        axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
 
