@@ -540,8 +540,8 @@ def run_ablation(
     Raises
     ------
     FileNotFoundError, ValueError
-        If the ablation is not known, a parameter is not in the runner's files, or a results file was made with other
-        parameters. Nothing has been run then.
+        If the ablation is not known, a parameter is not in the runner's files, or a results
+        file was made with other parameters. Nothing has been run then.
     """
     if name not in ABLATIONS:
         raise ValueError(f"ablation {name!r} is not known: use one of {list(ABLATIONS)}")
