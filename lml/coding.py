@@ -14,10 +14,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
+from scipy.linalg.blas import dsyr2k, dtrmm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole, _plain
+from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole, _Places, _plain
 from lml.penalties import OffDiagonalL1, _norm, _scaled
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
@@ -58,7 +59,8 @@ class CodeLoss:
 
     def __call__(self, W: _Floats) -> tuple[float, _Floats]:
         gradient = self.gram @ W @ self.gram - self.projected
-        return 0.5 * np.sum(W * (gradient - self.projected)) + self.constant, gradient
+        inner = np.vdot(W, gradient) - np.vdot(W, self.projected)
+        return float(0.5 * inner + self.constant), gradient
 
 
 _EPS = float(np.finfo(float).eps)  # unit of rounding
@@ -86,31 +88,43 @@ def _proximal_step(
     value_V: float | None,
     gradient_V: _Floats,
     step: float,
-) -> tuple[_Floats, float, _Floats, float]:
-    """Halve the step until the parabola at V lies above f at the proximal point P."""
+) -> tuple[_Floats, float, _Floats, float, _Floats, _Floats]:
+    """Halve the step until the parabola at V lies above f at the proximal point P.
+
+    Returns P, its value, its gradient, the step, P - V and the change of the gradient.
+    """
     for _ in range(100):
         P = penalty.prox(V - step * gradient_V, step)
         move, (value, gradient) = P - V, smooth(P)
-        limit = np.sum(move * move) / (2 * step)
+        turn, limit = gradient - gradient_V, np.vdot(move, move) / (2 * step)
         if value_V is None:  # the gradient is affine: the bend is exact without values
-            bend = 0.5 * np.sum((gradient - gradient_V) * move)
+            bend = 0.5 * np.vdot(turn, move)
             noise = 8 * _EPS * _norm(gradient_V) * _norm(move) if bend > limit else 0.0
         else:
-            bend = value - value_V - np.sum(gradient_V * move)
+            bend = value - value_V - np.vdot(gradient_V, move)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
         if bend <= limit + noise:
             break
         step = step / 2
-    return P, value, gradient, step
+    return P, value, gradient, step, move, turn
 
 
-def _uphill(back: _Floats, move: _Floats) -> bool:
-    """Whether two directions have a positive inner product, of any size."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.sum(back * move)
+def _against(back: _Floats, move: _Floats) -> bool:
+    """Whether two directions have a negative inner product, of any size."""
+    total = np.vdot(back, move)
     if not 1e-250 < abs(total) < np.inf:
         total = np.sum(_scaled(back)[0] * _scaled(move)[0])
-    return bool(total > 0.0)
+    return bool(total < 0.0)
+
+
+def _length(apart: _Floats) -> float:
+    return float(np.sqrt(np.vdot(apart, apart)))
+
+
+def _next_momentum(t: float) -> tuple[float, float]:
+    """The number t that follows, and the momentum."""
+    following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
+    return following, (t - 1.0) / following
 
 
 def _fista_iterates(
@@ -120,21 +134,21 @@ def _fista_iterates(
     step: float,
     restart: bool,
     affine_gradient: bool,
-) -> Iterator[tuple[_Floats, float, _Floats, float]]:
-    """Yield (W_k, f(W_k), gradient at W_k, step) for k = 0, 1, ..."""
-    (value, gradient), t, momentum = smooth(W), 1.0, 0.0
-    old, old_gradient = W, gradient
+) -> Iterator[tuple[_Floats, float, _Floats, float, float]]:
+    """Yield (W_k, f(W_k), gradient at W_k, step, bound of the certificate) for k = 0, 1, ..."""
+    (value, gradient), t, momentum, bound = smooth(W), 1.0, 0.0, 0.0
+    last = change = np.zeros(W.shape)
     while True:
-        yield W, value, gradient, step
-        V = W + momentum * (W - old)
-        value_V, gradient_V = None, gradient + momentum * (gradient - old_gradient)
+        yield W, value, gradient, step, bound
+        V, value_V, gradient_V = W + momentum * last, None, gradient + momentum * change
         if not affine_gradient:
             value_V, gradient_V = smooth(V)
         old, old_gradient = W, gradient
-        W, value, gradient, step = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
-        previous_t, t = t, (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
-        momentum = (previous_t - 1.0) / t
-        if restart and _uphill(V - W, W - old):
+        point = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
+        W, value, gradient, step, move, turn = point
+        last, change, bound = W - old, gradient - old_gradient, _length(turn - move / step)
+        t, momentum = _next_momentum(t)
+        if restart and _against(move, last):
             t, momentum = 1.0, 0.0
 
 
@@ -178,6 +192,14 @@ def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0)
         raise ValueError(f"tol is {tol!r}: use a finite number >= 0")
     if not _is_whole(max_iter) or max_iter < 0:
         raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
+
+
+def _check_objective(history: list[float], scale: float) -> None:
+    if len(history) == 1 and not np.isfinite((history[0], scale)).all():
+        raise ValueError(
+            f"the objective at init is {history[0]} and scale is {scale}: both must be finite;"
+            " rescale the problem"
+        )
 
 
 def _finite(A: ArrayLike, name: str, **options: Any) -> _Floats:
@@ -251,18 +273,71 @@ def fista(
     W, history = _finite(init, "init", ensure_2d=False, allow_nd=True, copy=True), []
     scale = _norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
-    for n_iter, (W, value, gradient, last_step) in enumerate(iterates):  # noqa: B007
+    for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
         history.append(float(value + penalty.value(W)))
-        if not np.isfinite((history[0], scale)).all():
-            raise ValueError(
-                f"the objective at init is {history[0]} and scale is {scale}: both must be finite;"
-                " rescale the problem"
-            )
+        _check_objective(history, scale)
+        if 10 * tol * scale < bound < np.inf and n_iter < max_iter:
+            continue
         certificate = penalty.certificate(W, gradient)
         if not certificate > tol * scale or n_iter >= max_iter:
             break
     done = bool(certificate <= tol * scale)
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
+
+
+class _HalfLoss:
+    """`CodeLoss` of a symmetric code that is given by half of its numbers."""
+
+    def __init__(self, loss: CodeLoss) -> None:
+        d = len(loss.gram)
+        i, j = np.triu_indices(d, 1)
+        self.places: _Places = np.concatenate([np.arange(d) * (d + 1), i * d + j])
+        self.roots: _Floats = np.repeat([1.0, np.sqrt(2.0)], [d, len(i)])
+        self.shares = self.roots / 2  # of a number in X
+        self.gram, self.constant = np.asfortranarray(loss.gram), loss.constant
+        self.triangle, self.target = np.zeros((d, d)), self.pack(loss.projected)
+
+    def pack(self, W: _Floats) -> _Floats:
+        """The vector of a symmetric matrix."""
+        return self.roots * W.ravel().take(self.places)
+
+    def _fill(self, w: _Floats) -> _Floats:
+        """The triangle X of a vector."""
+        self.triangle.ravel()[self.places] = w * self.shares
+        return self.triangle
+
+    def unpack(self, w: _Floats) -> _Floats:
+        """The symmetric matrix of a vector."""
+        X = self._fill(w)
+        return X + X.T
+
+    def __call__(self, w: _Floats) -> tuple[float, _Floats]:
+        left = dtrmm(1.0, self._fill(w).T, self.gram, side=1, lower=1)  # columns first: X' is X
+        gradient = self.pack(dsyr2k(1.0, left, self.gram, lower=1).T)
+        gradient -= self.target
+        inner = np.vdot(w, gradient) - np.vdot(w, self.target)
+        return float(0.5 * inner + self.constant), gradient
+
+
+class _HalfL1:
+    """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
+
+    def __init__(self, strength: float, d: int) -> None:
+        self.strength, self.d = float(np.sqrt(2.0) * strength), d
+
+    def value(self, w: _Floats) -> float:
+        return self.strength * float(np.abs(w[self.d :]).sum())
+
+    def prox(self, w: _Floats, step: float) -> _Floats:
+        out, cut = w.copy(), step * self.strength
+        out[self.d :] -= w[self.d :].clip(-cut, cut)
+        return out
+
+    def certificate(self, w: _Floats, gradient: _Floats) -> float:
+        off, slope, away = w[self.d :], gradient[self.d :], gradient.copy()
+        at_zero = np.maximum(np.abs(slope) - self.strength, 0.0)
+        away[self.d :] = np.where(off == 0, at_zero, slope + self.strength * np.sign(off))
+        return _norm(away)
 
 
 def _check_target(target: FactoredMetric, L: _Floats) -> int:
@@ -402,11 +477,12 @@ def code_metric(
     scale, largest = _check_size(L, smooth)
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
         start = penalty.prox(smooth.projected, 1.0)
-    result = fista(smooth, penalty, start, largest**-2, tol, max_iter, scale, affine_gradient=True)
+    half = _HalfLoss(smooth)
+    parts = half, _HalfL1(code_penalty, len(L)), half.pack(start), largest**-2
+    result = fista(*parts, tol, max_iter, scale, affine_gradient=True)
     if not result.converged:
         _warn_not_converged(result, tol * scale, smooth.gram)
-    W = np.triu(result.code)
-    return replace(result, code=W + np.triu(W, 1).T)
+    return replace(result, code=half.unpack(result.code) if result.n_iter else start)
 
 
 def _warn_not_converged(result: CodingResult, wanted: float, gram: _Floats) -> None:

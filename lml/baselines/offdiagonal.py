@@ -245,7 +245,7 @@ def _checks(
     while True:
         smooth = SmoothedHinge(triplet_map, width, ridge)
         iterates = _fista_iterates(smooth, penalty, W, step, True, False)
-        for done, (W, _, _, step) in enumerate(iterates):  # noqa: B007
+        for done, (W, _, _, step, _) in enumerate(iterates):  # noqa: B007
             if done % 10 == 0 or n_iter + done == max_iter:
                 bounds = code_bounds(smooth, penalty, W)
                 yield n_iter + done, width, *bounds
