@@ -306,7 +306,8 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     >>> from sklearn.pipeline import make_pipeline
     >>> from lml.lifelong import LifelongMetricLearner
     >>> X, y = load_iris(return_X_y=True)
-    >>> learner = LifelongMetricLearner(n_components=3, random_state=0).partial_fit(X, y, task="iris")
+    >>> learner = LifelongMetricLearner(n_components=3, random_state=0)
+    >>> learner = learner.partial_fit(X, y, task="iris")
     >>> learner.for_task("iris").set_output(transform="pandas").transform(X).columns[0]
     'tasktransformer0'
     >>> pipeline = make_pipeline(learner.for_task("iris"), KNeighborsClassifier())
