@@ -30,11 +30,13 @@ from lml.experiments import (
     DATASETS,
     Protocol,
     _folds,
+    _task_errors,
     _versions,
     finished,
     open_results,
     repair,
     run_jobs,
+    tune,
 )
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import _Floats, pairwise_scores
@@ -51,6 +53,7 @@ from lml.plda import (
     pooled_scatters,
     shrunken_variances,
 )
+from lml.systems import SYSTEMS, _Fits
 
 __all__ = [
     "FOLLOWERS",
@@ -66,6 +69,7 @@ __all__ = [
     "follow_grid",
     "follow_joint",
     "follow_learner",
+    "follow_table",
     "load_speaker_tasks",
     "plda_bytes",
     "run_study",
@@ -495,6 +499,13 @@ def _learn_and_try(
     return np.mean(errors or [[[0.0]]], axis=0)
 
 
+def _at_the_end(step: _Step) -> list[_Step]:
+    """Steps of a stream in which nobody is asked before the last one."""
+    none = [float("nan")] * len(step.errors)
+    early = [_Step(none, float("nan"), {}, 0.0, 0) for _ in none[1:]]
+    return [*early, step]
+
+
 def follow_joint(
     variants: Sequence[Any], refit: bool, raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[_Step]:
@@ -508,10 +519,9 @@ def follow_joint(
     best, tasks = int(np.argmin(table)), _refitted(raw, protocol, refit)
     begun = time.perf_counter()
     errors = _joint_errors(variants[best], tasks, "test")
-    seconds, none = time.perf_counter() - begun, [float("nan")] * len(tasks)
-    early = [_Step(none, float("nan"), {}, 0.0, 0) for _ in tasks[1:]]
+    seconds = time.perf_counter() - begun
     kept = sum(_nbytes(t.X_train) + t.y_train.nbytes for t in tasks)
-    return [*early, _Step(errors, float(table[best]), {"variant": best}, seconds, kept)]
+    return _at_the_end(_Step(errors, float(table[best]), {"variant": best}, seconds, kept))
 
 
 def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
@@ -525,6 +535,17 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
         answers = model.classes_[np.where(possible, scores, -np.inf).argmax(axis=1)]
         errors.append(float(np.mean(answers != getattr(t, f"y_{part}"))))
     return errors
+
+
+def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
+    """The last step of a stream by a system of `lml.systems`, tuned as it is for the tables."""
+    parameters, k, v = tune(system, raw, protocol, seed)
+    tasks, begun = _refitted(raw, protocol), time.perf_counter()
+    fitted = SYSTEMS[system].fit(tasks, seed, _Fits(), **parameters)
+    seconds = time.perf_counter() - begun
+    errors = [_task_errors(fitted, t, "test", (max(k, 1),))[0] for t in tasks]
+    said = {**parameters, "n_neighbors": k}
+    return _at_the_end(_Step(errors, v, said, seconds, fitted.nbytes))
 
 
 _Systems: TypeAlias = dict[str, Callable[..., list[_Step]]]
@@ -617,7 +638,14 @@ _WHOLE: _Systems = {
     "own choice, keyed": partial(follow_learner, [LifelongPLDA(617, shared_labels=True)]),
 }
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
-FOLLOWERS: _Systems = {**_MAIN, **_PARTS, **_REFIT, **_SIZE, **_WHOLE}
+FOLLOWERS: _Systems = {
+    **{name: partial(follow_table, name) for name in SYSTEMS},
+    **_MAIN,
+    **_PARTS,
+    **_REFIT,
+    **_SIZE,
+    **_WHOLE,
+}
 
 
 @dataclass(frozen=True)
@@ -634,10 +662,13 @@ class Study:
         shared = STREAMS[dataset].shared_labels
         splits = range(100, 100 + (self.n_splits if n_splits is None else n_splits))
         systems = [name for name in self.systems if shared or "keyed" not in name]
+        own = {name for name in SYSTEMS if SYSTEMS[name].applies(shared, STREAMS[dataset].binary)}
+        systems = [name for name in systems if name in own or name not in SYSTEMS]
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
 _TABLES = ("isolet", "usps", "sentiment")
+_LEARNED_TABLES = ("pooled-scml", "oasis", "mtscml", "scml", "lifelong-oasis")
 
 
 #: Study name to what is run for it.
@@ -647,6 +678,7 @@ STUDIES = {
         ("alone", "alone, each", "shared", "keyed", "keyed, common means", "joint LDA",
          "joint logistic", "few, alone", "few, shared"), 20,
     ),
+    "tables": Study(_TABLES, tuple(_LEARNED_TABLES), 20),
     "orders": Study(_TABLES, ("shared", "keyed"), 3, (1, 2, 3, 4, 5)),
     "parts": Study(_TABLES, tuple(_PARTS), 5),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 5),
