@@ -1059,8 +1059,27 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         _check_choice("role", role, ("query", "reference"))
         return metric.map_rows(X, role)
 
+    def _targets(
+        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable, common: float
+    ) -> _Floats:
+        """What the rows of each class are pulled towards, (c, n_features)."""
+        state, memory = self._known(task)
+        means = _class_means(X, codes)[1]
+        joined = _joined_means(state, memory) if common else {}
+        for place, label in enumerate(labels):
+            if label in joined:
+                theirs = memory.mean + joined[label]
+                means[place] = (1 - common) * means[place] + common * theirs
+        return means
+
     def enrol(
-        self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable, pull: float = 0.5
+        self,
+        X: _MatrixLike,
+        y: _LabelsLike,
+        *,
+        task: Hashable,
+        pull: float = 0.5,
+        common: float = 0.0,
     ) -> _Floats:
         """Reference rows moved towards the mean of their class, for k nearest neighbours.
 
@@ -1073,22 +1092,35 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             A known task.
         pull : float in [0, 1], default=0.5
             0 leaves the rows as they are, 1 puts class means in their place.
+        common : float in [0, 1], default=0.0
+            Weight, in these means, of those of all tasks that the task shares with. More than 0
+            needs ``shared_labels=True``.
 
         Returns
         -------
         ndarray of shape (n, n_features)
 
+        Raises
+        ------
+        ValueError, TypeError
+            If the rows, the labels or the task cannot be used, or a weight is not in [0, 1].
+
         Notes
         -----
-        Derived in chapter 25 (plda), eq. (plda-enrol).
+        Derived in chapter 25 (plda), eqs. (plda-enrol) and (plda-targets).
         """
+        for name, value in (("pull", pull), ("common", common)):
+            _check_number(name, value, 0)
+            if value > 1:
+                raise ValueError(f"{name}={value!r}: give at most 1")
+        if common and not self.shared_labels:
+            raise ValueError(
+                f"common={common!r} needs shared_labels=True: labels of other tasks mean others"
+            )
         self._known(task)
-        _check_number("pull", pull, 0)
-        if pull > 1:
-            raise ValueError(f"pull={pull!r}: give at most 1")
-        X, codes, _ = self._check_task(X, y, task)
-        means = _class_means(X, codes)[1][codes]
-        return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * means
+        X, codes, labels = self._check_task(X, y, task)
+        targets = self._targets(X, codes, labels, task, common)[codes]
+        return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * targets
 
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:
         """The log-ratio of a task that has not been learned, a `LogRatioMetric`.
@@ -1375,6 +1407,20 @@ def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
+
+
+def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, _Floats]:
+    """Mean of each class over the tasks of a family, every task's mean at 0, in the input space."""
+    sums: dict[Any, Any] = {}
+    counts: dict[Any, int] = {}
+    for m in (m for _, m in state.tasks if m.family == memory.family):
+        for label, n, mean in zip(m.classes, m.counts.tolist(), m.class_means, strict=True):
+            sums[label] = sums.get(label, 0.0) + n * np.sqrt(m.scale) * mean
+            counts[label] = counts.get(label, 0) + n
+    Q, R = linalg.qr(state.dictionary.T, mode="economic")  # L = R'Q': what L sees of a mean
+    images = np.array([total / counts[label] for label, total in sums.items()])
+    rows = linalg.solve_triangular(R, images.T, trans=1).T @ Q.T
+    return dict(zip(sums, rows, strict=True))
 
 
 def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:

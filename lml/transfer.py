@@ -447,20 +447,25 @@ def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) 
 
 
 def follow_learner(
-    variants: Sequence[Any], raw: Sequence[Task], protocol: Protocol, seed: int
+    variants: Sequence[Any],
+    raw: Sequence[Task],
+    protocol: Protocol,
+    seed: int,
+    enrolled: Mapping[str, float] | None = None,
 ) -> list[_Step]:
     """Every step of a stream learnt by lifelong learners, of which validation chooses one.
 
-    `variants` are unfitted learners that differ in their parameters.
+    `variants` are unfitted learners that differ in their parameters; `enrolled` is how they
+    enrol the references, None leaves these as they are.
     """
     tasks, ks, steps, tables = _refitted(raw, protocol), protocol.n_neighbors, [], []
     learners = [_seeded(variant, seed) for variant in variants]
     for n, task in enumerate(tasks):
         begun = time.perf_counter()
-        tables.append(_learn_and_try(learners, task, _asked(raw[n], protocol, seed), ks))
+        tables.append(_learn_and_try(learners, task, _asked(raw[n], protocol, seed), ks, enrolled))
         (i, j), v = best_setting(tables)
         seconds, best = time.perf_counter() - begun, learners[i]
-        errors = [_asked_error(best, t, "test", [ks[j]])[0] for t in tasks[: n + 1]]
+        errors = [_asked_error(best, t, "test", [ks[j]], enrolled)[0] for t in tasks[: n + 1]]
         errors += [float("nan")] * (len(tasks) - n - 1)
         said = {"variant": i, "n_neighbors": ks[j]}
         steps.append(_Step(errors, v, said, seconds, best.state_nbytes_))
@@ -473,17 +478,29 @@ def _seeded(learner: Any, seed: int) -> Any:
     return clone(learner).set_params(**dict.fromkeys(names, seed))
 
 
-def _asked_error(learner: Any, task: Task, part: str, ks: Sequence[int]) -> list[float]:
+def _asked_error(
+    learner: Any,
+    task: Task,
+    part: str,
+    ks: Sequence[int],
+    enrolled: Mapping[str, float] | None = None,
+) -> list[float]:
     """Errors of a learner on a part of a known task for each k."""
-    X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+    X, y, R = getattr(task, f"X_{part}"), getattr(task, f"y_{part}"), task.X_train
+    if enrolled is not None:
+        R = learner.enrol(R, task.y_train, task=task.name, **enrolled)
     metric = learner.task_metric(task.name)
     kind = learner.metric_type_
-    scores = pairwise_scores(metric.psd() if kind == "distance" else metric, X, task.X_train, kind)
+    scores = pairwise_scores(metric.psd() if kind == "distance" else metric, X, R, kind)
     return _shares(scores, task.y_train, y, ks)
 
 
 def _learn_and_try(
-    learners: Sequence[Any], task: Task, parts: Sequence[Task], ks: Sequence[int]
+    learners: Sequence[Any],
+    task: Task,
+    parts: Sequence[Task],
+    ks: Sequence[int],
+    enrolled: Mapping[str, float] | None = None,
 ) -> _Floats:
     """Let learners see a task; their mean errors (learners, ks) on parts that were held out."""
     errors = []
@@ -491,11 +508,11 @@ def _learn_and_try(
         if len(parts) > 1:  # folds: by copies that see the other folds
             held = [copy.deepcopy(one) for one in learners]
             held = [one.partial_fit(part.X_train, part.y_train, task=task.name) for one in held]
-            errors.append([_asked_error(one, part, "validation", ks) for one in held])
+            errors.append([_asked_error(one, part, "validation", ks, enrolled) for one in held])
     for one in learners:
         one.partial_fit(task.X_train, task.y_train, task=task.name)
     if len(parts) == 1:
-        errors = [[_asked_error(one, parts[0], "validation", ks) for one in learners]]
+        errors = [[_asked_error(one, parts[0], "validation", ks, enrolled) for one in learners]]
     return np.mean(errors or [[[0.0]]], axis=0)
 
 
@@ -628,15 +645,23 @@ _SIZE: _Systems = {
 }
 
 
-_WHOLE: _Systems = {
+_FEW_SYSTEMS: _Systems = {
     "few, alone": _varied(**{**_FEW, "weights": _OWN}),
     "few, shared": _varied(**_FEW),
     "few, keyed": _varied(**_FEW, shared_labels=True, common=True),
+}
+_ENROLLED = {"pull": 1.0, "common": 0.5}  # class means, half their own
+_WHOLE: _Systems = {
     "raw alone": _fixed(n_components=200, own_weight=1.0),
     "raw keyed": _fixed(n_components=200, shared_labels=True),
     "own choice": partial(follow_learner, [LifelongPLDA(617)]),
     "own choice, keyed": partial(follow_learner, [LifelongPLDA(617, shared_labels=True)]),
+    "own choice, keyed, enrolled": partial(
+        follow_learner, [LifelongPLDA(617, shared_labels=True)], enrolled=_ENROLLED
+    ),
 }
+
+
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
@@ -644,6 +669,7 @@ FOLLOWERS: _Systems = {
     **_PARTS,
     **_REFIT,
     **_SIZE,
+    **_FEW_SYSTEMS,
     **_WHOLE,
 }
 
@@ -668,17 +694,14 @@ class Study:
 
 
 _TABLES = ("isolet", "usps", "sentiment")
-_LEARNED_TABLES = ("pooled-scml", "oasis", "mtscml", "scml", "lifelong-oasis")
 
 
 #: Study name to what is run for it.
 STUDIES = {
-    "streams": Study(
-        (*_TABLES, "isolet-speakers"),
+    "streams": Study((*_TABLES, "isolet-speakers"),
         ("alone", "alone, each", "shared", "keyed", "keyed, common means", "joint LDA",
-         "joint logistic", "few, alone", "few, shared"), 20,
-    ),
-    "tables": Study(_TABLES, tuple(_LEARNED_TABLES), 20),
+         "joint logistic", "few, alone", "few, shared"), 20),
+    "tables": Study(_TABLES, ("pooled-scml", "oasis", "mtscml", "scml", "lifelong-oasis"), 20),
     "orders": Study(_TABLES, ("shared", "keyed"), 3, (1, 2, 3, 4, 5)),
     "parts": Study(_TABLES, tuple(_PARTS), 5),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 5),

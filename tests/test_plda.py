@@ -410,6 +410,41 @@ def test_enrolled_rows_lie_between_rows_and_class_means():
     np.testing.assert_allclose(half[y == 1], (X[y == 1] + X[y == 1].mean(axis=0)) / 2)
 
 
+def test_references_are_enrolled_with_the_class_means_of_all_tasks():
+    rng = np.random.default_rng(5)
+    learner = LifelongPLDA(4, 1.0, 0.25, (0.3, 0.0, 0.0), shared_labels=True, random_state=0)
+    tasks = {u: (rng.normal(size=(12 + 6 * n, 6)) + 3 * n, np.arange(12 + 6 * n) % 3)
+             for n, u in enumerate("ab")}  # fmt: skip
+    for u, (X, y) in tasks.items():
+        learner.partial_fit(X, y, task=u)
+    X, y = tasks["b"]
+    found = learner.enrol(X, y, task="b", pull=1.0, common=0.25)
+    centred = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
+    for c in range(3):
+        rows = np.concatenate([centred[u][tasks[u][1] == c] for u in tasks])
+        expected = 0.75 * X[y == c].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
+        # below d = D the memory has of them what the dictionary sees, as far as it has moved
+        L = learner.dictionary_
+        seen = np.linalg.norm(L @ (found[y == c][0] - expected))
+        assert seen < 0.35 * np.linalg.norm(L @ rows.mean(axis=0))
+    learner.set_params(n_components=6)
+    whole = clone(learner)
+    for u, (A, b) in tasks.items():
+        whole.partial_fit(A, b, task=u)
+    exact = whole.enrol(X, y, task="b", pull=1.0, common=0.25)
+    rows = np.concatenate([centred[u][tasks[u][1] == 2] for u in tasks])
+    expected = 0.75 * X[y == 2].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
+    np.testing.assert_allclose(exact[y == 2], np.tile(expected, (np.sum(y == 2), 1)), atol=1e-9)
+
+
+def test_class_means_of_other_tasks_need_labels_in_common():
+    X, y, name = stream()[0]
+    with pytest.raises(ValueError, match="shared_labels=True"):
+        learned(stream()).enrol(X, y, task=name, common=0.5)
+    with pytest.raises(ValueError, match=r"common=1\.5"):
+        learned(stream()).enrol(X, y, task=name, common=1.5)
+
+
 def test_small_variances_are_shrunk_more():
     assert shrunken_variances([0.0, 1.0], 2.0, 0.0).tolist() == [0.0, 2.0]
     kept = shrunken_variances([0.1, 10.0], 1.0, 1.0) / [0.1, 10.0]
