@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,6 +244,11 @@ class Moments(NamedTuple):
         return (within or 1.0) / self.n_features
 
     @property
+    def unit(self) -> float:
+        """Mean within-class variance of a feature."""
+        return self.scale / max(int(self.counts.sum()) - len(self.counts), 1)
+
+    @property
     def scatter(self) -> _Floats:
         """The scaled within scatter S_t, (k, k)."""
         return self.within / self.scale
@@ -289,6 +294,14 @@ def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
     return Moments(labels, counts, means, within, float(trace), a.n_features)
 
 
+def _joint(moments: Sequence[Moments]) -> Moments:
+    """Moments of the rows of several tasks together, each task's mean at 0."""
+    joined = moments[0]
+    for m in moments[1:]:
+        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
+    return joined
+
+
 def pooled_scatters(
     moments: Sequence[Moments], shared_labels: bool = False
 ) -> tuple[_Floats, _Floats]:
@@ -316,9 +329,7 @@ def pooled_scatters(
     if not shared_labels:
         within = np.mean([m.scatter for m in moments], axis=0)
         return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
-    joined = moments[0]
-    for m in moments[1:]:
-        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
+    joined = _joint(moments)
     return joined.scatter, joined.spread
 
 
@@ -915,18 +926,32 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         root: int,
     ) -> PLDAState:
         """The state of tasks with given moments in a basis."""
-        rho, blank = self.regularization, {"frozen": None}
-        within, spread = pooled_scatters(list(moments.values()), self.shared_labels)
-        T = whitened_rows(within, spread, rho, self.n_components)
-        tasks: dict[Hashable, TaskMemory] = {}
+        rho = self.regularization
         members: dict[int, list[Moments]] = {}
+        records = {u: {"frozen": None, **facts} if u == task else vars(known[u]) for u in moments}
         for u, m in moments.items():
-            old = {**blank, **facts} if u == task else vars(known[u])
-            tasks[u] = TaskMemory(**{**old, **_written(m, T, rho)})
-            members.setdefault(tasks[u].family, []).append(m)
+            members.setdefault(records[u]["family"], []).append(m)
         pooled = {f: pooled_scatters(group, self.shared_labels) for f, group in members.items()}
+        within, spread = self._overall(list(moments.values()), members, pooled)
+        T = whitened_rows(within, spread, rho, self.n_components)
+        written = {u: {**records[u], **_written(m, T, rho)} for u, m in moments.items()}
+        tasks = {u: TaskMemory(**record) for u, record in written.items()}
         families = {f: (_code(S, T, rho), _short(F @ T.T)) for f, (S, F) in pooled.items()}
         return self._kept(PLDAState(T @ basis, tuple(tasks.items()), families, rho, root), task)
+
+    def _overall(
+        self,
+        moments: Sequence[Moments],
+        members: Mapping[int, Sequence[Moments]],
+        pooled: Mapping[int, tuple[_Floats, _Floats]],
+    ) -> tuple[_Floats, _Floats]:
+        """Scatters of all tasks, for the dictionary; labels are joined within a family only."""
+        if not self.shared_labels:
+            return pooled_scatters(moments)
+        shares = [len(group) / len(moments) for group in members.values()]
+        parts = list(zip(shares, pooled.values(), strict=True))
+        spread = np.concatenate([np.sqrt(share) * F for share, (_, F) in parts])
+        return np.sum([share * S for share, (S, _) in parts], axis=0), spread
 
     def _kept(self, state: PLDAState, task: Hashable) -> PLDAState:
         """The state with the task's read-out in it, where answers must not change."""
@@ -954,27 +979,29 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         if len(weights) == len(shrinkages) == 1:
             return 0, np.zeros((1, 1))
         groups, new = partners(len(weights) > 1)
-        losses = self._fold_losses(visit, groups, weights, shrinkages, rng)
+        folds = _folds(visit.codes, self.n_folds, rng)
+        parts = [_Part(folds == f, *visit.moments(folds != f)) for f in range(folds.max() + 1)]
+        if self.shared_labels and len(weights) > 1:
+            rho = self.regularization
+            groups = {f: g for f, g in groups.items() if _agree(visit, parts, _joint(g), rho)}
+        losses = self._fold_losses(visit, parts, groups, weights, shrinkages)
         doubt = 1.0 if self.shared_labels else 2.0
         return _joined(losses, groups, len(weights) > 1, new, np.bincount(visit.codes), doubt)
 
     def _fold_losses(
         self,
         visit: "_Visit",
+        parts: "Sequence[_Part]",
         groups: Mapping[int, list[Moments]],
         weights: Any,
         shrinkages: Any,
-        rng: np.random.Generator,
     ) -> dict[Any, _Floats]:
         """Losses (n_weights, n_shrinkages, n) of all rows, held out in turn, for each family."""
-        folds = _folds(visit.codes, self.n_folds, rng)
         found: list[dict[Any, list[_Floats]]] = []
         images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
-        for fold in range(folds.max() + 1):
-            rows = folds != fold
-            own, mean = visit.moments(rows)
+        for held, own, mean in parts:
             centred, codes = images - visit.basis @ mean, visit.codes
-            rest = shrinkages, (centred[~rows], centred[rows], codes[~rows], codes[rows])
+            rest = shrinkages, (centred[held], centred[~held], codes[held], codes[~held])
             found.append({None: [self._weighed(own, own, (1.0, 1.0), *rest)]})
             for family, group in groups.items():
                 found[-1][family] = [self._weighed(own, group, w, *rest) for w in weights]
@@ -1343,6 +1370,51 @@ def _guesses(loss: float, counts: _Places) -> bool:
     n, guessed = counts.sum(), 1 - np.sum((counts / counts.sum()) ** 2)
     noise = 2 * np.sqrt(loss * (1 - loss) / n)
     return bool(loss + noise > guessed > 5 * noise)
+
+
+class _Part(NamedTuple):
+    """Rows of a visit that are held out, and the task's moments and mean without them."""
+
+    held: NDArray[np.bool_]
+    own: Moments
+    mean: _Floats
+
+
+_Rule: TypeAlias = tuple[_Floats, _Floats]
+
+
+def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rule:
+    """Matrix and offset of the log-likelihoods of classes, rows in the unit of their task."""
+    means = m.means[[m.labels.index(label) for label in labels]] / np.sqrt(m.unit)
+    sigma = m.scatter + regularization * np.eye(len(m.within))
+    A = linalg.cho_solve(linalg.cho_factor(sigma, check_finite=False), means.T, check_finite=False)
+    return A, -0.5 * np.sum(means.T * A, axis=0)
+
+
+def _answers(
+    visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
+) -> _Places:
+    """Classes (3, n) of the held-out rows with such labels: true, by own means, by a rule."""
+    codes = np.array([labels.index(a) if a in labels else -1 for a in visit.labels])[visit.codes]
+    rows = part.held & (codes >= 0)
+    Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
+    Z = (Z - visit.basis @ part.mean) / np.sqrt(part.own.unit)
+    A, b = _mean_rule(part.own, part.own.labels, regularization)
+    names = np.array([labels.index(a) if a in labels else -1 for a in part.own.labels])
+    own, given = names[np.argmax(Z @ A + b, axis=1)], np.argmax(Z @ rule[0] + rule[1], axis=1)
+    return np.array([codes[rows], own, given])
+
+
+def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularization: float) -> bool:
+    """Whether a label means the same in a visited task as in other tasks together."""
+    labels = [label for label in visit.labels if label in joint.labels]
+    if len(labels) < 2:
+        return True
+    rest = _mean_rule(joint, labels, regularization), labels, regularization
+    true, own, given = np.concatenate([_answers(visit, p, *rest) for p in parts], axis=1)
+    shares = [np.bincount(a, minlength=len(labels)) / len(true) for a in (true, given)]
+    own_share, share = (np.mean(answer == true) for answer in (own, given))
+    return bool(share - (g := shares[0] @ shares[1]) > max(own_share - g, 0.0) / 2)
 
 
 def _joined(

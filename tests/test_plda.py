@@ -277,6 +277,126 @@ def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
     assert np.isfinite(found).all()
 
 
+def honest_and_ruined(seed, place=1):
+    """Parts (X, y, Z, z) of keyed tasks; one with permuted features, one with renamed classes."""
+    rng, at = np.random.default_rng(seed), np.repeat(np.arange(10), 5)
+    means, mix = rng.normal(size=(10, 40)), rng.normal(size=(40, 40)) * np.linspace(0.05, 0.5, 40)
+    asked, order, parts = np.repeat(np.arange(10), 30), rng.permutation(40), []
+    for _ in range(6):
+        own, centre = means + 0.5 * rng.normal(size=means.shape), rng.normal(size=40)
+        X, Z = (own[y] + centre + rng.normal(size=(len(y), 40)) @ mix for y in (at, asked))
+        parts.append((X, at, Z, asked))
+    X, y, Z, z = parts[1]
+    ruined = {
+        "shuffled": (X[:, order], y, Z[:, order], z),
+        "renamed": (X, (y + 1) % 10, Z, (z + 1) % 10),
+    }
+    honest = {f"task{n}": part for n, part in enumerate(parts)}
+    names = list(honest)
+    names[place:place] = list(ruined)
+    return honest, {name: {**honest, **ruined}[name] for name in names}
+
+
+def end_errors(parts, **settings):
+    learner = LifelongPLDA(random_state=0, **{"shared_labels": True, **settings})
+    for name, (X, y, _, _) in parts.items():
+        learner.partial_fit(X, y, task=name)
+    found = {}
+    for name, (X, y, Z, z) in parts.items():
+        nearest = learner.task_metric(name).bilinear(Z, X).argmax(axis=1)
+        found[name] = np.mean(y[nearest] != z)
+    return found, learner.tasks_
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_ruined_tasks_of_a_keyed_stream_end_as_alone_and_take_nothing_from_the_honest(place):
+    gains, kept, harm = [], [], []
+    for seed in range(4):
+        honest, stream = honest_and_ruined(seed, place)
+        found, memories = end_errors(stream)
+        clean, _ = end_errors(honest)
+        alone = {u: end_errors({u: part})[0][u] for u, part in stream.items()}
+        families = {u: m.family for u, m in memories.items()}
+        assert len({families[u] for u in honest}) == 1
+        assert len(set(families.values())) == 3  # each of the two for itself
+        harm.append([found[u] - alone[u] for u in ("shuffled", "renamed")])
+        kept.append(np.mean([clean[u] - found[u] for u in honest]))
+        gains.append(np.mean([alone[u] - found[u] for u in honest]))
+    noise = np.std(harm, axis=0, ddof=1) / 2
+    assert np.all(np.mean(harm, axis=0) < 2 * noise + 0.005)
+    assert np.mean(gains) > 0.02  # about 0.01 where the two are let in
+    assert abs(np.mean(kept)) < 0.005
+
+
+def test_tasks_whose_labels_have_the_same_other_meaning_share():
+    honest, _ = honest_and_ruined(0)
+    names = ["task0", "task1", "other2", "task3", "other4", "other5"]
+    stream = {}
+    for name, (X, y, Z, z) in zip(names, honest.values()):
+        step = 3 * name.startswith("other")
+        stream[name] = X, (y + step) % 10, Z, (z + step) % 10
+    _, memories = end_errors(stream)
+    assert [m.family for m in memories.values()] == [0, 0, 1, 0, 1, 1]
+
+
+def test_a_task_that_comes_back_with_its_labels_renamed_leaves():
+    honest, _ = honest_and_ruined(0)
+    learner = LifelongPLDA(shared_labels=True, revisit="replace", random_state=0)
+    for name, (X, y, _, _) in honest.items():
+        learner.partial_fit(X, y, task=name)
+    X, y, _, _ = honest["task2"]
+    learner.partial_fit(X, (y + 1) % 10, task="task2")
+    assert [m.family for m in learner.tasks_.values()] == [0, 0, 1, 0, 0, 0]
+    learner.partial_fit(X, y, task="task2")
+    assert {m.family for m in learner.tasks_.values()} == {0}
+
+
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
+def test_labels_agree_whatever_the_unit_and_the_place_of_the_rows(form):
+    honest, _ = honest_and_ruined(1)
+    learner = LifelongPLDA(shared_labels=True, random_state=0)
+    for n, (name, (X, y, _, _)) in enumerate(honest.items()):
+        learner.partial_fit(form(10.0**n * (X + n)), y, task=name)
+    assert {m.family for m in learner.tasks_.values()} == {0}
+
+
+def test_labels_of_which_all_rows_are_held_out_at_once_are_no_error():
+    X = np.random.default_rng(0).normal(size=(14, 3))
+    learner = LifelongPLDA(shared_labels=True, random_state=0)
+    learner.partial_fit(X[:6], list("aabbbb"), task="few")
+    learner.partial_fit(X[6:], list("abcccccc"), task="single")  # a and b in one fold or another
+    learner.partial_fit(X[6:], list("aabcdefg"), task="many")
+    assert np.isfinite(learner.task_metric("single").bilinear(X, X)).all()
+
+
+def test_the_dictionary_joins_labels_within_a_family_only():
+    _, stream = honest_and_ruined(2)
+    learner = LifelongPLDA(12, shared_labels=True, random_state=0)
+    scatters, spreads = {}, {}
+    for name, (X, y, _, _) in stream.items():
+        learner.partial_fit(X, y, task=name)
+    # at full size the moments of a task are exact: the same families, pooled by hand
+    groups = {}
+    for name, memory in learner.tasks_.items():
+        X, y, _, _ = stream[name]
+        groups.setdefault(memory.family, []).append((X - X.mean(axis=0), y))
+    assert sorted(map(len, groups.values())) == [1, 1, 6]
+    for family, rows_of in groups.items():
+        X, y = (np.concatenate(parts) for parts in zip(*rows_of))
+        means = np.array([X[y == label].mean(axis=0) for label in y])
+        scale = np.sum((X - means) ** 2) / 40
+        share = len(rows_of) / 8
+        scatters[family] = share * (X - means).T @ (X - means) / scale
+        spreads[family] = share * means.T @ means / scale
+    S, B = sum(scatters.values()) + np.eye(40), sum(spreads.values())
+    kept = learner.dictionary_
+    best = linalg.eigh(kept @ B @ kept.T, kept @ S @ kept.T, eigvals_only=True)[-1]
+    full = linalg.eigh(B, S, eigvals_only=True)[-1]
+    assert best > 0.95 * full
+    joined = kept @ S @ kept.T
+    np.testing.assert_allclose(joined, np.eye(12), atol=0.2)
+
+
 def test_few_rows_are_no_guesses():
     X = np.array([[0.0, 0.1], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0], [0.0, 0.0], [5.0, 5.1]])
     learner = LifelongPLDA(random_state=0).partial_fit(X, [0, 0, 1, 1, 0, 1], task="few")
