@@ -31,10 +31,9 @@ from lml.neighbors import (
     _check_n_neighbors,
     _check_size,
     _class_numbers,
-    _labels,
+    _hit_share,
     _LabelsLike,
     _sorted_classes,
-    _weighted_share,
     _WeightsLike,
     k_nearest,
     majority_vote,
@@ -428,16 +427,6 @@ def _knn_labels(
         metric = metric.psd()
     nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
     return majority_vote(labels[nearest])
-
-
-def _hit_share(
-    predicted: NDArray[Any], y: _LabelsLike, sample_weight: _WeightsLike | None = None
-) -> float:
-    """Share of the predicted labels that equal those of y."""
-    guesses, labels = predicted.tolist(), _labels(y)
-    check_consistent_length(guesses, labels, sample_weight)
-    hits = [a == b for a, b in zip(guesses, labels, strict=True)]
-    return _weighted_share(hits, sample_weight)
 
 
 @dataclass(frozen=True)

@@ -540,7 +540,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         """The state, if there is one."""
         state = self._state
         if state.dictionary is None:
-            raise NotFittedError(f"{name} is there after a task: call partial_fit(X, y, task=...)")
+            raise NotFittedError(
+                f"there is no {name} before a task: call partial_fit(X, y, task=...)"
+            )
         return state
 
     @property

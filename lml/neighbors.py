@@ -548,10 +548,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         self, X: _MatrixLike, y: _LabelsLike, sample_weight: _WeightsLike | None = None
     ) -> float:
         """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
-        labels, predicted = _labels(y), self.predict(X).tolist()
-        check_consistent_length(predicted, labels, sample_weight)
-        hits = [a == b for a, b in zip(predicted, labels, strict=True)]
-        return _weighted_share(hits, sample_weight)
+        return _hit_share(self.predict(X), y, sample_weight)
 
 
 def _unfitted(learner: Any, parameter: str) -> Any:
@@ -612,6 +609,16 @@ def _weighted_share(hits: ArrayLike, sample_weight: _WeightsLike | None) -> floa
     if sample_weight is not None:
         sample_weight = _check_weights(sample_weight, len(hits))
     return float(np.average(hits, weights=sample_weight))
+
+
+def _hit_share(
+    predicted: NDArray[Any], y: _LabelsLike, sample_weight: _WeightsLike | None = None
+) -> float:
+    """Share of the predicted labels that equal those of y."""
+    guesses, labels = predicted.tolist(), _labels(y)
+    check_consistent_length(guesses, labels, sample_weight)
+    hits = [a == b for a, b in zip(guesses, labels, strict=True)]
+    return _weighted_share(hits, sample_weight)
 
 
 def _n_voters(weights: _Floats, n_votes: int) -> int:

@@ -809,7 +809,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _main(argv: Sequence[str] | None = None) -> int:
-    o = _parser().parse_args(argv)
+    o = _parser().parse_intermixed_args(argv)
     for study in o.studies or STUDIES:
         named = [d for d in STUDIES[study].datasets if d in o.datasets]
         if named or not o.datasets:

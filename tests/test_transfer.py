@@ -313,6 +313,21 @@ def test_committed_results_are_complete_and_of_fresh_splits(path):
         assert all(json.loads(r["parameters"]) is not None for r in rows)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run usps --splits 2 --studies learners --out there",
+        "run --splits 2 --studies learners --out there usps",
+        "run --studies learners --out there usps --splits 2",
+    ],
+)
+def test_datasets_may_stand_behind_options_of_the_command(monkeypatch, line):
+    calls = []
+    monkeypatch.setattr(transfer, "run_study", lambda *args: calls.append(args))
+    assert transfer._main(line.split()) == 0
+    assert calls == [("learners", ["usps"], None, 2, None, "there")]
+
+
 def test_the_main_table_has_twenty_splits():
     for dataset in STUDIES["streams"].datasets:
         rows = read_rows(RESULTS / f"transfer-streams-{dataset}.csv")

@@ -29,10 +29,10 @@ from lml.lifelong import _check_choice, _check_name, _check_number
 from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places
 from lml.neighbors import (
     _class_numbers,
+    _hit_share,
     _labels,
     _LabelsLike,
     _sorted_classes,
-    _weighted_share,
     _WeightsLike,
 )
 from lml.triplets import _check_rows, _Seed
@@ -677,11 +677,7 @@ class ELLA(BaseEstimator):
         task: Hashable,
     ) -> float:
         """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
-        predicted, labels = self.predict(X, task=task).tolist(), _labels(y)
-        if len(labels) != len(predicted):
-            raise ValueError(f"X has {len(predicted)} rows and y {len(labels)} labels")
-        hits = [a == b for a, b in zip(predicted, labels)]
-        return _weighted_share(hits, sample_weight)
+        return _hit_share(self.predict(X, task=task), y, sample_weight)
 
     def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
