@@ -10,8 +10,9 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial, reduce
+from itertools import islice
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -55,10 +56,12 @@ from lml.state import (
 from lml.triplets import _Seed
 
 __all__ = [
+    "Follow",
     "LifelongPLDA",
     "LogRatioMetric",
     "Moments",
     "PLDAState",
+    "Pool",
     "TaskMemory",
     "log_ratio_coefficients",
     "pooled_scatters",
@@ -281,9 +284,10 @@ def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
     """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
     n, m = a.counts.sum(), b.counts.sum()
     labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
+    place = {label: number for number, label in enumerate(labels)}
     counts, sums, parts = np.zeros(len(labels), dtype=int), np.zeros((len(labels), len(shift))), []
     for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
-        places = [labels.index(label) for label in part.labels]
+        places = [place[label] for label in part.labels]
         parts.append((places, part.counts, part.means + move))
         counts[places] += part.counts
         sums[places] += part.counts[:, None] * parts[-1][2]
@@ -420,6 +424,8 @@ class TaskMemory:
         Calls of ``partial_fit``.
     frozen : LogRatioMetric or None
         The read-out at the last visit, where answers must not change.
+    moves : int
+        Moves of the dictionary before the code and the class means were written.
     """
 
     number: int
@@ -434,6 +440,7 @@ class TaskMemory:
     losses: _Floats
     n_visits: int
     frozen: LogRatioMetric | None = None
+    moves: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -482,6 +489,13 @@ class PLDAState:
         Seed of the folds.
     columns : tuple of str or None
         Names of the features, when the first task was a data frame.
+    pools : dict
+        None or (family, whether they guess) to the `Pool` of all or of these tasks, once there
+        are more than a visit takes into account one by one.
+    move : Follow or None
+        How a code of the dictionary before the last move becomes one of the present dictionary.
+    moves : int
+        Moves of the dictionary, where codes wait for them.
     """
 
     dictionary: _Floats
@@ -490,6 +504,9 @@ class PLDAState:
     regularization: float
     root: int
     columns: tuple[Any, ...] | None = None
+    pools: "dict[tuple[int, bool] | None, Pool]" = field(default_factory=dict)
+    move: "Follow | None" = None
+    moves: int = 0
 
     def __post_init__(self) -> None:
         """Lock the shared arrays, as each memory has locked its own."""
@@ -498,6 +515,25 @@ class PLDAState:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PLDAState, tuple(vars(self).values())  # a copy is locked too
+
+    def current(self, memory: TaskMemory) -> TaskMemory:
+        """A memory, its code written in the dictionary as it is now."""
+        if self.move is None or memory.moves == self.moves:
+            return memory
+        return _followed(memory, self.move, self.regularization, self.moves)
+
+    def parts(self, family: int) -> "list[Pool]":
+        """Sums over the tasks of a family, those that guess apart."""
+        return [pool for key, pool in self.pools.items() if key is not None and key[0] == family]
+
+    def shared(self, family: int) -> tuple[_Floats, _Floats]:
+        """Within code (d, d) and spread of a family."""
+        if family in self.families:
+            return self.families[family]
+        pool = reduce(Pool.plus, self.parts(family))
+        T = self.dictionary @ _span(self.dictionary).T
+        within, spread = pool.scatters(shared_labels=True)
+        return _code(within, T, self.regularization), spread @ T.T
 
 
 def _extended(Q: _Floats, rows: _Floats) -> _Floats:
@@ -568,6 +604,278 @@ def _basis(
     Q = _extended(Q, fisher_directions(X, y, None, regularization))
     more = min(n_components, D - len(Q))
     return _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
+
+
+class Follow(NamedTuple):
+    """What takes scatters and rows written in a dictionary to other rows.
+
+    Attributes
+    ----------
+    map : ndarray of shape (m, d)
+        A.
+    outside : ndarray of shape (m, m)
+        K, of the part outside the span of the dictionary.
+    gram : ndarray of shape (d, d)
+        R'R.
+    n_outside : int
+        D - d.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eq. (plda-follow).
+    """
+
+    map: _Floats
+    outside: _Floats
+    gram: _Floats
+    n_outside: int
+
+    def scatter(self, code: _Floats, trace: float) -> _Floats:
+        """A scatter whose trace in the input space is known, (m, m), symmetric."""
+        moved = self.map @ code @ self.map.T
+        if self.n_outside:
+            rest = max(trace - float(np.sum(self.gram * code)), 0.0) / self.n_outside
+            moved = moved + rest * self.outside
+        return (moved + moved.T) / 2
+
+
+def _follow(L: _Floats, rows: _Floats) -> Follow:
+    """From the dictionary L (d, D) to other rows (m, D)."""
+    d, D = L.shape
+    if d == D:
+        R = linalg.inv(L)
+        return Follow(rows @ R, np.zeros((len(rows), len(rows))), R.T @ R, 0)
+    Q = orthonormal_rows(L)
+    R, inside = linalg.inv(L @ Q.T), rows @ Q.T
+    return Follow(inside @ R, rows @ rows.T - inside @ inside.T, R.T @ R, D - d)
+
+
+def _followed(memory: TaskMemory, move: Follow, regularization: float, moves: int) -> TaskMemory:
+    """A memory after a move of the dictionary."""
+    trace = _full_trace(memory, regularization, move.gram.shape[0] + move.n_outside)
+    code, means = move.scatter(memory.code, trace), memory.class_means @ move.map.T
+    return replace(memory, code=code, class_means=means, moves=moves)
+
+
+def _full_trace(memory: TaskMemory, regularization: float, n_features: int) -> float:
+    """Trace of S_t + rho I in the input space."""
+    return memory.trace / memory.scale + regularization * n_features
+
+
+def _parted(a: Moments, b: Moments) -> Moments:
+    """Moments of a without the rows of b, which are among them."""
+    place = {label: number for number, label in enumerate(a.labels)}
+    places = [place[label] for label in b.labels]
+    counts, sums = a.counts.copy(), a.counts[:, None] * a.means
+    counts[places] -= b.counts
+    sums[places] -= b.counts[:, None] * b.means
+    left = np.flatnonzero(counts)
+    n, means = counts[left], sums[left] / counts[left, None]
+    gaps = [np.sqrt(n)[:, None] * (means - a.means[left])]
+    gaps.append(np.sqrt(b.counts)[:, None] * (b.means - a.means[places]))
+    gap = np.concatenate(gaps)
+    within, trace = a.within - b.within - gap.T @ gap, a.trace - b.trace - np.sum(gap**2)
+    labels = tuple(a.labels[number] for number in left)
+    return Moments(labels, n, means, within, max(float(trace), 0.0), a.n_features)
+
+
+def _span(L: _Floats) -> _Floats:
+    """Orthonormal rows of the span of a dictionary."""
+    return np.eye(len(L)) if len(L) == L.shape[1] else orthonormal_rows(L)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Sums of the statistics of tasks, in coordinates of an orthonormal basis.
+
+    Attributes
+    ----------
+    size : int
+        Number of tasks.
+    within, between : ndarray of shape (k, k)
+        Sums of S_t and of B_t.
+    trace : float
+        Of the sum of S_t, in the input space.
+    joined : Moments or None
+        Of all rows, those of one label together, where labels are shared.
+    losses : dict
+        Shape of a table of losses to the number of tasks that have such a one, and their sum.
+
+    Notes
+    -----
+    Derived in chapter 25 (plda), eqs. (plda-sums) and (plda-part).
+    """
+
+    size: int
+    within: _Floats
+    between: _Floats
+    trace: float
+    joined: Moments | None
+    losses: dict[tuple[int, ...], tuple[int, _Floats]]
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """All that is kept in arrays."""
+        tables = [table for _, table in self.losses.values()]
+        joined = [] if self.joined is None else list(self.joined[1:4])
+        return [self.within, self.between, *tables, *joined]
+
+    def __post_init__(self) -> None:
+        """Lock all arrays."""
+        for array in self.arrays:
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pool, tuple(getattr(self, name.name) for name in fields(self))
+
+    def plus(self, other: "Pool") -> "Pool":
+        """The sums over the tasks of both."""
+        return self._changed(other, 1, lambda a, b: _merged(a, b, np.zeros(len(a.within))))
+
+    def less(self, other: "Pool") -> "Pool":
+        """The sums without tasks that are in them."""
+        return self._changed(other, -1, _parted)
+
+    def _changed(
+        self, other: "Pool", sign: int, join: Callable[[Moments, Moments], Moments]
+    ) -> "Pool":
+        joined = join(self.joined, other.joined) if self.joined and other.joined else None
+        within, between = self.within + sign * other.within, self.between + sign * other.between
+        losses = dict(self.losses)
+        for shape, (n, table) in other.losses.items():
+            count, known = losses.pop(shape, (0, np.zeros(shape)))
+            if count + sign * n:
+                losses[shape] = count + sign * n, np.maximum(known + sign * table, 0.0)
+        trace = max(self.trace + sign * other.trace, 0.0)
+        return Pool(self.size + sign * other.size, within, between, trace, joined, losses)
+
+    def moved(self, move: Follow) -> "Pool":
+        """The sums in other coordinates."""
+        joined, between = self.joined, self.between
+        if joined is not None:
+            within = move.scatter(joined.within, joined.trace)
+            joined = joined._replace(means=joined.means @ move.map.T, within=within)
+        within, between = move.scatter(self.within, self.trace), move.map @ between @ move.map.T
+        return replace(self, within=within, between=(between + between.T) / 2, joined=joined)
+
+    @cached_property
+    def spread(self) -> _Floats:
+        """Rows whose scatter is the sum of B_t."""
+        values, V = linalg.eigh(self.between)
+        used = values > values[-1] * len(values) * np.finfo(float).eps
+        return (V * np.sqrt(np.where(used, values, 0.0))).T[used | (values == values[-1])]
+
+    def scatters(
+        self, own: Moments | None = None, shared_labels: bool = False
+    ) -> tuple[_Floats, _Floats]:
+        """Within scatter and spread of these tasks and one more, as `pooled_scatters` has them."""
+        if shared_labels and self.joined is not None:
+            joined = self.joined
+            joined = joined if own is None else _merged(joined, own, np.zeros(len(joined.within)))
+            return joined.scatter, joined.spread
+        within, rows, size = self.within, self.spread, self.size
+        if own is not None:
+            within, rows, size = within + own.scatter, np.concatenate([rows, own.spread]), size + 1
+        return within / size, rows / np.sqrt(size)
+
+
+def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
+    """The sums of one task."""
+    F, losses = moments.spread, {memory.losses.shape: (1, memory.losses)}
+    trace = memory.trace / memory.scale
+    return Pool(1, moments.scatter, F.T @ F, trace, moments if shared_labels else None, losses)
+
+
+def _drowned(rest: Pool, whole: Pool) -> bool:
+    """Whether so little is left of sums that rounding could show."""
+    sizes = []
+    for pool in (rest, whole):
+        parts = [pool.trace, float(np.trace(pool.between))]
+        if pool.joined is not None:
+            between = pool.joined.counts @ np.sum(pool.joined.means**2, axis=1)
+            parts += [pool.joined.trace, float(between)]
+        sizes.append(np.array(parts))
+    return bool(np.any(sizes[0] < 1e-6 * sizes[1]))
+
+
+_Key = tuple[int, bool] | None
+
+
+def _pools(state: PLDAState, shared_labels: bool, wanted: Any = None) -> dict[_Key, Pool]:
+    """Sums over the tasks of a state, made anew; all, or those with a wanted key."""
+    Q, pools = _span(state.dictionary), dict[_Key, Pool]()
+    keys = {u: _keys(m) for u, m in state.tasks}
+    chosen = {u: m for u, m in state.tasks if wanted is None or set(wanted) & set(keys[u])}
+    for u, moments in _all_moments(state, chosen, Q).items():
+        own = _pool(chosen[u], moments, shared_labels)
+        for key in keys[u]:
+            pools[key] = pools[key].plus(own) if key in pools else own
+    return pools
+
+
+def _keys(memory: TaskMemory) -> tuple[_Key, ...]:
+    """Of the sums that a task is in: of all tasks, and of its family."""
+    return None, (memory.family, memory.guesses)
+
+
+def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
+    """Sums without those of a task, made anew where it was nearly all that was in them."""
+    memory, pools = dict(state.tasks).get(task), dict(state.pools)
+    if memory is None:
+        return pools
+    shared = pools[None].joined is not None
+    moments = _all_moments(state, {task: memory}, _span(state.dictionary))[task]
+    for key in _keys(memory):
+        whole = pools.pop(key)
+        if whole.size > 1:
+            rest = whole.less(_pool(memory, moments, shared))
+            if _drowned(rest, whole):
+                left = tuple((u, m) for u, m in state.tasks if u != task)
+                rest = _pools(replace(state, tasks=left), shared, [key])[key]
+            pools[key] = rest
+    return pools
+
+
+def _moved_pools(pools: Mapping[_Key, Pool], old: _Floats, new: _Floats) -> dict[_Key, Pool]:
+    """Sums in another orthonormal basis."""
+    if len(old) == len(new) == old.shape[1]:
+        return dict(pools)  # both are I
+    move = _follow(old, new)
+    return {key: pool.moved(move) for key, pool in pools.items()}
+
+
+def _union(group: Any) -> Moments:
+    """Moments of the rows of all tasks of a family together."""
+    joined: Moments | None = group.joined if isinstance(group, Pool) else _joint(group)
+    assert joined is not None  # labels are shared
+    return joined
+
+
+def _partner_pools(
+    pools: Mapping[_Key, Pool], most: int | None, may_leave: bool
+) -> tuple[dict[int, Pool], int]:
+    """The largest families, of those the latest, without tasks that only guess; the next number."""
+    new = 1 + max((key[0] for key in pools if key is not None), default=-1)
+    if not may_leave:
+        return {0: pools[None]}, new
+    sharing = {key[0]: pool for key, pool in pools.items() if key is not None and not key[1]}
+    largest = sorted(sharing, key=lambda f: (-sharing[f].size, -f))
+    return {f: sharing[f] for f in sorted(largest[:most])}, new
+
+
+def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[_Floats, _Floats]:
+    """Scatters of all tasks and one more, for the dictionary; labels are joined within families."""
+    groups: dict[int, Pool] = {}
+    for key, pool in pools.items():
+        if key is not None:
+            groups[key[0]] = groups[key[0]].plus(pool) if key[0] in groups else pool
+    parts = [(pool.size + (f == family), pool.scatters(own if f == family else None, True))
+             for f, pool in groups.items()]  # fmt: skip
+    if family not in groups:
+        parts.append((1, (own.scatter, own.spread)))
+    total = sum(size for size, _ in parts)
+    spread = np.concatenate([np.sqrt(size / total) * F for size, (_, F) in parts])
+    return np.sum([size / total * S for size, (S, _) in parts], axis=0), spread
 
 
 _OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), (1.0, 1.0))
@@ -660,6 +968,11 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         Whether rows of a known task are added to those it had, or take their place.
     freeze : bool, default=False
         Keep each task's read-out of its last visit, so that later tasks change no answer.
+    max_old_tasks : int or None, default=32
+        How many old tasks a visit takes into account one by one at most. Beyond, families keep
+        sums, a visit compares with that many families and writes that many codes anew, those
+        that have waited longest, and the dictionary moves when no code waits. None takes all of
+        them; every visit then costs more than the one before.
     n_folds : int, default=5
         Folds of the validation within a visit.
     random_state : int, RandomState or None, default=None
@@ -715,6 +1028,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         shared_labels: bool = False,
         revisit: str = "add",
         freeze: bool = False,
+        max_old_tasks: int | None = 32,
         n_folds: int = 5,
         random_state: _Seed = None,
     ) -> None:
@@ -722,6 +1036,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self.own_weight, self.shrinkage = own_weight, shrinkage
         self.code_penalty = code_penalty
         self.shared_labels, self.revisit, self.freeze = shared_labels, revisit, freeze
+        self.max_old_tasks = max_old_tasks
         self.n_folds, self.random_state = n_folds, random_state
 
     metric_type_ = "similarity"
@@ -740,7 +1055,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         memories = dict(state.tasks)
         if task not in memories:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(memories)}")
-        return state, memories[task]
+        return state, state.current(memories[task])
 
     def _learned(self) -> PLDAState:
         """The state, if there is a task in it."""
@@ -802,7 +1117,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     @property
     def tasks_(self) -> dict[Hashable, TaskMemory]:
         """Task to its `TaskMemory`, in the order of first appearance; a copy of the table."""
-        return dict(self._has("tasks_").tasks)
+        state = self._has("tasks_")
+        return {task: state.current(memory) for task, memory in state.tasks}
 
     @property
     def dictionary_(self) -> _Floats:
@@ -812,7 +1128,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     @property
     def codes_(self) -> dict[Hashable, _Floats]:
         """Task to its code N_t (d, d), thresholded."""
-        return {task: self._code(memory) for task, memory in self._has("codes_").tasks}
+        state = self._has("codes_")
+        return {task: self._code(state.current(memory)) for task, memory in state.tasks}
 
     @property
     def n_features_in_(self) -> int:
@@ -830,6 +1147,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         _check_number("n_components", self.n_components, 1, whole=True)
         _check_number("n_folds", self.n_folds, 2, whole=True)
+        if self.max_old_tasks is not None:
+            _check_number("max_old_tasks", self.max_old_tasks, 1, whole=True)
         _check_number("regularization", self.regularization, 0)
         _check_number("code_penalty", self.code_penalty, 0)
         if self.regularization == 0:
@@ -894,9 +1213,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     ) -> PLDAState:
         """The state after a visit, a new object."""
         old, root = self._state, self._root()
-        known = dict(old.tasks) if old else {}
-        now = known.get(task)
+        now = (known := dict(old.tasks) if old else {}).get(task)
         number, count = (now.number, now.n_visits) if now else (_next_number(known), 0)
+        if made := self._flat_state(X, codes, labels, task, number, count):
+            return made
         basis, moments = self._remembered(X, codes, old, rng := _generator(root, number, count))
         before = (moments[task], now.mean) if now else None
         visit = _Visit(X, codes, labels, basis, before if self.revisit == "add" else None)
@@ -954,13 +1274,90 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         return np.sum([share * S for share, (S, _) in parts], axis=0), spread
 
     def _kept(self, state: PLDAState, task: Hashable) -> PLDAState:
-        """The state with the task's read-out in it, where answers must not change."""
+        """The state with sums of many tasks, and a read-out where answers must not change."""
+        if self._beyond(len(state.tasks)) and not state.pools:
+            state = replace(state, pools=_pools(state, self.shared_labels))
         if not self.freeze:
             return state
         tasks = [
             (u, replace(m, frozen=self._read(state, m)) if u == task else m) for u, m in state.tasks
         ]
         return replace(state, tasks=tuple(tasks))
+
+    def _beyond(self, n_others: int) -> bool:
+        """Whether these are more tasks than a visit takes into account one by one."""
+        return self.max_old_tasks is not None and n_others > self.max_old_tasks
+
+    def _sums(self, n_others: int) -> bool:
+        """Whether the state has sums that a visit or its end can go on with."""
+        old = self._state
+        if old is None or not old.pools or not self._beyond(n_others):
+            return False
+        keyed = old.pools[None].joined is not None
+        return keyed == self.shared_labels and old.regularization == self.regularization
+
+    def _start(
+        self, X: _Matrix, codes: _Places, task: Hashable, rng: np.random.Generator
+    ) -> "_Start":
+        """A basis for a visit, and the sums of the other tasks in it."""
+        old = self.state_
+        pools, Q = _less_task(old, task), _span(old.dictionary)
+        if old.move is not None:  # codes wait
+            return _Start(Q, pools, False)
+        d, rho = self.n_components, self.regularization
+        basis = _basis(X, codes, old.dictionary, d, rho, rng)
+        return _Start(basis, _moved_pools(pools, Q, basis), True)
+
+    def _next_dictionary(self, start: "_Start", own: Moments, family: int) -> _Floats:
+        """The dictionary after a visit: one that fits all tasks, or the one that rests."""
+        if not start.moves:
+            return self.state_.dictionary
+        whole = start.pools[None].scatters(own)
+        within, spread = _by_family(start.pools, own, family) if self.shared_labels else whole
+        return whitened_rows(within, spread, self.regularization, self.n_components) @ start.basis
+
+    def _flat_state(
+        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable, number: int, count: int
+    ) -> PLDAState | None:
+        """The state after a visit that goes on with sums; None where it cannot."""
+        old = self._state
+        now = dict(old.tasks).get(task) if old else None
+        if old is None or not self._sums(len(old.tasks) - (now is not None)):
+            return None
+        start = self._start(X, codes, task, rng := _generator(old.root, number, count))
+        before = (_all_moments(old, {task: now}, start.basis)[task], now.mean) if now else None
+        before = before if self.revisit == "add" else None
+        visit = _Visit(X, codes, labels, start.basis, before)
+        partners = partial(_partner_pools, start.pools, self.max_old_tasks)
+        family, losses = self._validated(visit, partners, rng)
+        moments, mean = visit.moments()
+        facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
+        return self._added(start, moments, task, facts)
+
+    def _added(
+        self, start: "_Start", moments: Moments, task: Hashable, facts: dict[str, Any]
+    ) -> PLDAState | None:
+        """The state with a visited task; None if the dictionary has another number of rows."""
+        old, rho = self.state_, self.regularization
+        L = self._next_dictionary(start, moments, facts["family"])
+        if len(L) != len(old.dictionary):
+            return None
+        moves = old.moves + start.moves
+        memory = TaskMemory(**facts, **_written(moments, L @ start.basis.T, rho, moves))
+        move = _follow(old.dictionary, L) if start.moves else old.move
+        tasks = _caught_up({**dict(old.tasks), task: memory}, move, moves, self.max_old_tasks, rho)
+        move = move if _waits(tasks, moves) else None
+        pools = _moved_pools(start.pools, start.basis, _span(L))
+        state = replace(
+            old,
+            dictionary=L,
+            tasks=tuple(tasks.items()),
+            families={},
+            pools=pools,
+            move=move,
+            moves=moves,
+        )
+        return self._kept(_with_sums(state, task, memory, self.shared_labels), task)
 
     def _candidates(self) -> tuple[Any, ...]:
         """Own weights and shrinkages to choose from."""
@@ -983,7 +1380,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         parts = [_Part(folds == f, *visit.moments(folds != f)) for f in range(folds.max() + 1)]
         if self.shared_labels and len(weights) > 1:
             rho = self.regularization
-            groups = {f: g for f, g in groups.items() if _agree(visit, parts, _joint(g), rho)}
+            groups = {f: g for f, g in groups.items() if _agree(visit, parts, _union(g), rho)}
         losses = self._fold_losses(visit, parts, groups, weights, shrinkages)
         doubt = 1.0 if self.shared_labels else 2.0
         return _joined(losses, groups, len(weights) > 1, new, np.bincount(visit.codes), doubt)
@@ -1027,10 +1424,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         """Own weight and shrinkage of a task: those of its family unless its own are clearly better."""
         weights, shrinkages = self._candidates()
         shape = len(weights), len(shrinkages)
-        family = [m for _, m in state.tasks if m.family == memory.family]
-        tables = [_table(m.losses, shape) for m in family]
         own = _table(memory.losses, shape)
-        common, best = _best(np.mean(tables, axis=0)), _best(own)
+        common, best = _best(_common(state, memory.family, shape)), _best(own)
         noise = np.sqrt((own[common] + own[best]) / memory.n_rows)
         i, j = best if own[common] - own[best] > noise else common
         return weights[i], shrinkages[j]
@@ -1043,7 +1438,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         """The log-ratio of a task in a state."""
         weight, shrinkage = self._knobs(state, memory)
         own = self._code(memory), memory.spread
-        omega, F = _mixed(weight, own, state.families[memory.family])
+        omega, F = _mixed(weight, own, state.shared(memory.family))
         V, psi = _discriminants(_lifted(omega), F, complete=_floors([shrinkage]))
         p = shrunken_variances(psi, *shrinkage)
         return LogRatioMetric(memory.mean, V.T @ state.dictionary / np.sqrt(memory.unit), p)
@@ -1161,7 +1556,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         total = sum(m.n_rows for m in memories)
         member = memories[families.index(Counter(families).most_common(1)[0][0])]
         mean = sum(m.n_rows / total * m.mean for m in memories) if mean is None else mean
-        omega, spread = state.families[member.family]
+        omega, spread = state.shared(member.family)
         shrinkage = self._knobs(state, member)[1]
         V, psi = _discriminants(omega, spread, complete=_floors([shrinkage]))
         unit = np.mean([m.unit for m in memories if m.family == member.family])
@@ -1179,7 +1574,11 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         old, _ = self._known(task)
         left = {u: m for u, m in old.tasks if u != task}
         if not left:
-            return replace(old, dictionary=old.dictionary[:0].copy(), tasks=(), families={})
+            blank: dict[str, Any] = dict(tasks=(), families={}, pools={}, move=None, moves=0)
+            return replace(old, dictionary=old.dictionary[:0].copy(), **blank)
+        if self._sums(len(left)):
+            kept, move = tuple(left.items()), old.move if _waits(left, old.moves) else None
+            return replace(old, tasks=kept, families={}, pools=_less_task(old, task), move=move)
         basis = orthonormal_rows(old.dictionary)
         moments = _all_moments(old, left, basis)
         made = self._assembled(basis, moments, left, object(), {}, old.root)  # nobody's visit
@@ -1187,7 +1586,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept, by part: dictionary, codes, class means, shared statistics, records."""
+        """Bytes kept: dictionary, codes, class means, shared statistics, sums, move, records."""
         state = self._has("state_parts_")
         memories, families = [m for _, m in state.tasks], state.families.values()
         return {
@@ -1195,6 +1594,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "codes": sum(m.code.nbytes for m in memories),
             "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
             "shared": sum(part.nbytes for pair in families for part in pair),
+            "sums": sum(part.nbytes for pool in state.pools.values() for part in pool.arrays),
+            "move": sum(part.nbytes for part in (state.move or ())[:3]),
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
             "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
@@ -1227,7 +1628,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         now._check_parameters()
         state = None if now._state is None else _pack(now._state, arrays)
         meta = {"state": state, "parameters": encode_parameters(now, arrays)}
-        write_state(path, "LifelongPLDA", 1, meta, arrays)
+        write_state(path, "LifelongPLDA", 2, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -1253,11 +1654,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         -----
         Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
         """
-        _, meta, arrays = read_state(path, "LifelongPLDA", (1,))
+        version, meta, arrays = read_state(path, "LifelongPLDA", (1, 2))
         with reading(path):
             fits = type(meta) is dict and set(meta) == {"state", "parameters"}
             expect(fits, "entries", meta, "state and parameters")
-            state = None if meta["state"] is None else _unpack(meta["state"], arrays)
+            form = _renewed(meta["state"]) if version == 1 else meta["state"]
+            state = None if form is None else _unpack(form, arrays)
             learner = cls(**decode_parameters(meta["parameters"], arrays))
             learner._check_parameters()
             expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
@@ -1283,8 +1685,8 @@ def _all_moments(
 ) -> dict[Hashable, Moments]:
     """Moments of tasks in an orthonormal basis; the dictionary is inverted once."""
     L, rho = state.dictionary, state.regularization
-    back = linalg.inv(L @ basis[: len(L)].T)
-    return {u: remembered_moments(m, L, rho, basis, back) for u, m in memories.items()}
+    back, now = linalg.inv(L @ basis[: len(L)].T), state.current
+    return {u: remembered_moments(now(m), L, rho, basis, back) for u, m in memories.items()}
 
 
 class _Visit(NamedTuple):
@@ -1331,7 +1733,7 @@ def _next_number(known: Mapping[Hashable, TaskMemory]) -> int:
     return 1 + max((m.number for m in known.values()), default=-1)
 
 
-def _written(moments: Moments, T: _Floats, regularization: float) -> dict[str, Any]:
+def _written(moments: Moments, T: _Floats, regularization: float, moves: int = 0) -> dict[str, Any]:
     """What a task remembers of its moments in the rows T of a dictionary."""
     return {
         "classes": moments.labels,
@@ -1340,11 +1742,49 @@ def _written(moments: Moments, T: _Floats, regularization: float) -> dict[str, A
         "scale": moments.scale,
         "code": _code(moments.scatter, T, regularization),
         "class_means": moments.means @ T.T / np.sqrt(moments.scale),
+        "moves": moves,
     }
+
+
+class _Start(NamedTuple):
+    """What a visit among many tasks begins with."""
+
+    basis: _Floats
+    pools: dict[_Key, Pool]  # of the other tasks, in the basis
+    moves: bool  # whether the dictionary does
+
+
+def _waits(tasks: Mapping[Hashable, TaskMemory], moves: int) -> bool:
+    """Whether a code waits for the last move of the dictionary."""
+    return any(memory.moves < moves for memory in tasks.values())
+
+
+def _caught_up(
+    tasks: dict[Hashable, TaskMemory], move: Follow | None, moves: int, most: Any, rho: float
+) -> dict[Hashable, TaskMemory]:
+    """Tasks with so many of the codes that wait written in the present dictionary."""
+    waiting = (task for task, memory in tasks.items() if memory.moves < moves)
+    if move is not None:
+        for task in list(islice(waiting, most)):
+            tasks[task] = _followed(tasks[task], move, rho, moves)
+    return tasks
+
+
+def _with_sums(
+    state: PLDAState, task: Hashable, memory: TaskMemory, shared_labels: bool
+) -> PLDAState:
+    """The state with a task's statistics in the sums."""
+    moments, pools = _all_moments(state, {task: memory}, _span(state.dictionary)), dict(state.pools)
+    own = _pool(memory, moments[task], shared_labels)
+    for key in _keys(memory):
+        pools[key] = pools[key].plus(own) if key in pools else own
+    return replace(state, pools=pools)
 
 
 def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
     """Pooled scatters of a family and of a task that is to join it."""
+    if isinstance(group, Pool):
+        return group.scatters(own, shared_labels)
     return pooled_scatters([*group, own], shared_labels)
 
 
@@ -1444,6 +1884,16 @@ def _joined(
     return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
 
 
+def _common(state: PLDAState, family: int, shape: tuple[int, int]) -> _Floats:
+    """Mean over a family of the losses of all candidates."""
+    if family in state.families or not state.pools:
+        tables = [_table(m.losses, shape) for _, m in state.tasks if m.family == family]
+        return np.asarray(np.mean(tables, axis=0))
+    parts = state.parts(family)
+    sums = [_table(table, shape) for pool in parts for _, table in pool.losses.values()]
+    return np.asarray(sum(sums) / sum(pool.size for pool in parts))
+
+
 def _partners(
     others: Mapping[Hashable, TaskMemory], moments: Mapping[Hashable, Moments], may_leave: bool
 ) -> tuple[dict[int, list[Moments]], int]:
@@ -1485,7 +1935,7 @@ def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, _Floats]:
     """Mean of each class over the tasks of a family, every task's mean at 0, in the input space."""
     sums: dict[Any, Any] = {}
     counts: dict[Any, int] = {}
-    for m in (m for _, m in state.tasks if m.family == memory.family):
+    for m in (state.current(m) for _, m in state.tasks if m.family == memory.family):
         for label, n, mean in zip(m.classes, m.counts.tolist(), m.class_means, strict=True):
             sums[label] = sums.get(label, 0.0) + n * np.sqrt(m.scale) * mean
             counts[label] = counts.get(label, 0) + n
@@ -1508,7 +1958,8 @@ def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     for f, (within, spread) in state.families.items():
         arrays[f"within{f}"], arrays[f"spread{f}"] = within, spread
     facts = {"tasks": tasks, "families": list(state.families), "columns": encode(state.columns)}
-    return facts | {"root": state.root, "regularization": float(state.regularization)}
+    facts |= {"root": state.root, "regularization": float(state.regularization)}
+    return facts | _pack_sums(state, arrays)
 
 
 _RECORD: dict[str, type] = {
@@ -1518,6 +1969,7 @@ _RECORD: dict[str, type] = {
     "scale": float,
     "family": int,
     "n_visits": int,
+    "moves": int,
 }
 
 
@@ -1537,7 +1989,7 @@ def _pack_memory(
 def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -> NDArray[Any]:
     """An array of floats (of whole numbers if they count) of a shape; None fits any length."""
     array: NDArray[Any] = decode({"array": name}, arrays)
-    kind = np.dtype(int if name == "counts" else float)
+    kind = np.dtype(int if name.endswith("counts") else float)
     fits = len(shape) == array.ndim and all(a in (n, None) for n, a in zip(array.shape, shape))
     expect(fits and array.dtype == kind, name, (array.dtype, array.shape), f"{kind} of {shape}")
     return array
@@ -1550,28 +2002,29 @@ def _symmetric(A: _Floats) -> bool:
 
 def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
     """The state that `_pack` took apart, or an error that names what does not fit."""
-    keys = {"tasks", "families", "columns", "root", "regularization"}
+    keys = {"tasks", "families", "columns", "root", "regularization", "pools", "move", "moves"}
     expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
     L, rho = _taken(arrays, "dictionary", (None, None)), form["regularization"]
     (d, D), records = L.shape, _unpack_records(form["tasks"])
     expect(bool(d) == bool(records) and d <= D, "dictionary", L.shape, "rows where there are tasks")
     expect(_fits(rho, float) and rho > 0, "regularization", rho, "a number above 0")
     _check_columns(form, D)
-    families = _unpack_families(
-        form["families"], {r["family"] for r in records.values()}, d, arrays
-    )
+    wanted = {r["family"] for r in records.values()}
+    families = _unpack_families(form["families"], wanted, d, arrays, bool(form["pools"]))
     tasks = _unpack_tasks(records, d, D, arrays)
     least = min((int(m.counts.min()) for _, m in tasks), default=1)
     expect(least > 0, "least of counts", least, "at least 1")
-    return PLDAState(L, tasks, families, rho, form["root"], decode(form["columns"]))
+    sums = _unpack_sums(form, tasks, d, D, arrays)
+    return PLDAState(L, tasks, families, rho, form["root"], decode(form["columns"]), *sums)
 
 
 def _unpack_families(
-    form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]]
+    form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]], may_lack: bool = False
 ) -> dict[int, tuple[_Floats, _Floats]]:
-    """Shared statistics of the families that tasks belong to."""
-    fits = type(form) is list and all(type(f) is int for f in form) and len(form) == len(wanted)
-    expect(fits and set(form) == wanted, "families", form, f"{wanted}, those of the tasks")
+    """Shared statistics of the families that tasks belong to; there may be sums in their place."""
+    fits = type(form) is list and all(type(f) is int for f in form)
+    fits = fits and (sorted(form) == sorted(wanted) or (may_lack and not form))
+    expect(fits, "families", form, f"{wanted}, those of the tasks")
     families = {}
     for f in form:
         within, spread = (_taken(arrays, f"{name}{f}", (None, d)) for name in ("within", "spread"))
@@ -1645,3 +2098,89 @@ def _unpack_frozen(place: int, D: int, arrays: dict[str, NDArray[Any]]) -> LogRa
     mean, rows = (_taken(arrays, f"frozen_{name}{place}", shape)
                   for name, shape in (("mean", (D,)), ("rows", (None, D))))  # fmt: skip
     return LogRatioMetric(mean, rows, _taken(arrays, f"frozen_between{place}", (len(rows),)))
+
+
+def _pack_sums(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Sums of many tasks and the last move as JSON; their arrays go to `arrays`."""
+    for name, part in zip(Follow._fields[:3], (state.move or ())[:3]):
+        arrays[f"move_{name}"] = part
+    pools = [_pack_pool(key, pool, n, arrays) for n, (key, pool) in enumerate(state.pools.items())]
+    return {"pools": pools, "moves": state.moves, "move": state.move is not None}
+
+
+def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dict[str, Any]:
+    arrays[f"pool{place}_within"], arrays[f"pool{place}_between"] = pool.within, pool.between
+    for number, (_, table) in enumerate(pool.losses.values()):
+        arrays[f"pool{place}_losses{number}"] = table
+    form = {"key": encode(key), "size": pool.size, "trace": float(pool.trace), "joined": None}
+    if (joined := pool.joined) is not None:
+        for name, part in zip(Moments._fields[1:4], joined[1:4]):
+            arrays[f"pool{place}_joined_{name}"] = part
+        form["joined"] = {"labels": encode(joined.labels), "trace": float(joined.trace)}
+    return form | {"losses": [n for n, _ in pool.losses.values()]}
+
+
+def _unpack_sums(
+    form: Any, tasks: Sequence[tuple[Hashable, TaskMemory]], d: int, D: int, arrays: dict[str, Any]
+) -> tuple[dict[_Key, Pool], Follow | None, int]:
+    """What `_pack_sums` took apart."""
+    moves, forms = form["moves"], form["pools"]
+    expect(_fits(moves, int) and type(form["move"]) is bool, "moves", moves, "a whole number")
+    behind = {moves - memory.moves for _, memory in tasks}
+    fits = behind <= {0, 1} and form["move"] == (1 in behind)
+    expect(fits, "moves of the tasks", behind, "at most one behind, with that move")
+    sizes = Counter(key for _, memory in tasks for key in _keys(memory))
+    expect(type(forms) is list, "pools", forms, "a list")
+    pools = dict(_unpack_pool(one, place, d, D, arrays) for place, one in enumerate(forms))
+    found = {key: pool.size for key, pool in pools.items()}
+    expect(not forms or found == dict(sizes), "sizes of the pools", found, dict(sizes))
+    kinds = {pool.joined is not None for pool in pools.values()}
+    expect(len(kinds) < 2, "joined of the pools", kinds, "all or none")
+    return pools, _unpack_move(d, D, arrays) if form["move"] else None, moves
+
+
+def _unpack_pool(
+    form: Any, place: int, d: int, D: int, arrays: dict[str, Any]
+) -> tuple[_Key, Pool]:
+    keys, name = {"key", "size", "trace", "joined", "losses"}, f"pool{place}"
+    expect(type(form) is dict and set(form) == keys, name, form, f"an object with {keys}")
+    size, trace, counts = form["size"], form["trace"], form["losses"]
+    fits = _fits(size, int) and _fits(trace, float) and type(counts) is list
+    expect(fits and all(_fits(n, int) for n in counts), name, form, "whole numbers and a trace")
+    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
+    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
+    fits = sum(counts) == size and len(losses) == len(counts)
+    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
+    within, between = (_taken(arrays, f"{name}_{part}", (d, d)) for part in ("within", "between"))
+    expect(_symmetric(within) and _symmetric(between), f"scatters of {name}", within, "symmetric")
+    joined = None if form["joined"] is None else _unpack_joined(form["joined"], name, d, D, arrays)
+    return decode(form["key"]), Pool(size, within, between, trace, joined, losses)
+
+
+def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any]) -> Moments:
+    """Joined statistics of the tasks in a pool."""
+    fits = type(form) is dict and set(form) == {"labels", "trace"} and _fits(form["trace"], float)
+    expect(fits, f"joined of {name}", form, "labels and a trace")
+    expect(type(labels := decode(form["labels"])) is tuple, f"labels of {name}", labels, "a tuple")
+    expect(len(set(labels)) == len(labels), f"labels of {name}", labels, "different")
+    counts = _taken(arrays, f"{name}_joined_counts", (len(labels),))
+    expect(bool((counts > 0).all()), f"counts of {name}", counts, "at least 1")
+    means = _taken(arrays, f"{name}_joined_means", (len(labels), d))
+    within = _taken(arrays, f"{name}_joined_within", (d, d))
+    expect(_symmetric(within), f"joined scatter of {name}", within, "symmetric")
+    return Moments(labels, counts, means, within, form["trace"], D)
+
+
+def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
+    """The last move of the dictionary."""
+    names = Follow._fields[:3]
+    first, outside, gram = (_taken(arrays, f"move_{name}", (d, d)) for name in names)
+    return Follow(first, outside, gram, D - d)
+
+
+def _renewed(form: Any) -> Any:
+    """The form of a state in a file of version 1, as version 2 has it."""
+    if type(form) is not dict or type(form.get("tasks")) is not list:
+        return form
+    tasks = [{"moves": 0, **task} if type(task) is dict else task for task in form["tasks"]]
+    return {"pools": [], "move": False, "moves": 0, **form, "tasks": tasks}

@@ -34,6 +34,9 @@ SETTINGS = {
     "keyed": {"shared_labels": True, "code_penalty": 0.1},
     "given": {"own_weight": (0.2, 0.4), "shrinkage": (1.0, 0.3, 0.1), "revisit": "replace"},
     "lists": {"own_weight": [0.2, 0.4], "random_state": np.random.RandomState(3)},
+    "sums": {"max_old_tasks": 2},
+    "small sums": {"max_old_tasks": 1, "n_components": 3, "shared_labels": True},
+    "frozen sums": {"max_old_tasks": 2, "freeze": True, "shared_labels": True, "own_weight": 0.5},
 }
 
 
@@ -67,9 +70,16 @@ def all_of(learner):
         found += [m.counts, m.mean, m.code, m.class_means, m.losses]
         if m.frozen is not None:
             found += [m.frozen.mean, m.frozen.factor, m.frozen.between]
-        plain = (m.number, m.classes, m.trace, m.scale, m.family, m.n_visits)
+        plain = (m.number, m.classes, m.trace, m.scale, m.family, m.n_visits, m.moves)
         records.append((task, type(task).__name__, *plain))
-    facts = list(state.families), state.regularization, state.root, state.columns
+    for pool in state.pools.values():
+        found += [pool.within, pool.between, *(table for _, table in pool.losses.values())]
+        found += [] if pool.joined is None else pool.joined[1:4]
+    found += [] if state.move is None else state.move[:3]
+    facts = list(state.families), state.regularization, state.root, state.columns, state.moves
+    sums = [(key, p.size, p.trace, [n for n, _ in p.losses.values()], p.joined and p.joined.labels)
+            for key, p in state.pools.items()]  # fmt: skip
+    facts += (sums, state.move and state.move.n_outside)
     return [(a.dtype.str, a.shape, a.tobytes()) for a in found], records, facts
 
 
@@ -165,7 +175,7 @@ def test_what_cannot_be_stored_is_named_and_the_old_file_stays(tmp_path):
 def saved(tmp_path):
     path = tmp_path / "s.npz"
     learned(freeze=True).save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [1])
+    _, meta, arrays = read_state(path, "LifelongPLDA", [2])
     return path, meta, arrays
 
 
@@ -242,17 +252,17 @@ FAULTS = {
 def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta, arrays)
-    write_state(path, "LifelongPLDA", 1, meta, arrays)
+    write_state(path, "LifelongPLDA", 2, meta, arrays)
     with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
         LifelongPLDA.load(path)
     error.match(said)
 
 
-@pytest.mark.parametrize("version", [0, 2, True, "1", None])
+@pytest.mark.parametrize("version", [0, 3, True, "1", None])
 def test_unknown_versions_are_refused(version, saved):
     path, meta, arrays = saved
     write_state(path, "LifelongPLDA", version, meta, arrays)
-    with pytest.raises(ValueError, match=r"version is .*not 1, which this release reads"):
+    with pytest.raises(ValueError, match=r"version is .*not 1 or 2, which this release reads"):
         LifelongPLDA.load(path)
 
 
@@ -296,7 +306,7 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner(saved):
         else:
             name = rng.choice(list(table))
             table[name] = changed_array(table[name], rng)
-        write_state(path, "LifelongPLDA", 1, text, table)
+        write_state(path, "LifelongPLDA", 2, text, table)
         try:
             learner = LifelongPLDA.load(path)
         except ValueError as error:
