@@ -538,8 +538,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
 
     def _learnt(self, name: str) -> _State:
         """The state, if there is one."""
-        state = self._state
-        if state.dictionary is None:
+        if (state := self._state).dictionary is None:
             raise NotFittedError(
                 f"there is no {name} before a task: call partial_fit(X, y, task=...)"
             )
@@ -1065,9 +1064,9 @@ def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
     for place, form in enumerate(forms):
         expect(set(form) == set(kinds), f"task {place}", form, f"an object with {list(kinds)}")
         values = {name: decode(value) for name, value in form.items()}
-        for name, kind in kinds.items():
+        for name, value in values.items():
             expect(
-                _fits(values[name], kind), f"{name} of task {place}", values[name], kind.__name__
+                _fits(value, kinds[name]), f"{name} of task {place}", value, kinds[name].__name__
             )
         task = values.pop("task")
         expect(task not in tasks, f"name of task {place}", task, "a new one")
@@ -1091,9 +1090,7 @@ def _unpack_memory(
         expect(task in known, f"task of gradient {place}", task, f"one of {known}")
         parts = [decode({"array": f"{name}{place}"}, arrays) for name in ("gradient", "weights")]
         fits = len(parts[0]) <= memory.rank and type(alpha) is float and _fits(error, float)
-        expect(
-            fits, f"gradient {place}", (parts[0].shape, alpha, error), "of the rank, with floats"
-        )
+        expect(fits, f"gradient {place}", (parts[0].shape, alpha, error), "of the rank, in floats")
         memory.gradients[task] = FactoredMetric(alpha, parts[0], parts[1], n_features)
         memory.errors[task] = error
     return memory
