@@ -1597,7 +1597,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "sums": sum(part.nbytes for pool in state.pools.values() for part in pool.arrays),
             "move": sum(part.nbytes for part in (state.move or ())[:3]),
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
-            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
     @property

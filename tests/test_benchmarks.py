@@ -201,11 +201,15 @@ def test_the_check_of_a_row_accepts_what_agrees_and_nothing_else(name):
     assert not ROWS[name].check(ours, other)[0]
 
 
+LATE = {"early": 1, "worst": 5, "last": 9}
+
+
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
         ("oasis-raw", {"errors": [0.2, 0.3], "D": 5}, {"errors": [0.5, 0.5], "D": 5}),
-        ("task-1000", {"late": 1.4, "early": 1, "last": 9}, {"late": 1.6, "early": 1, "last": 9}),
+        ("task-1000", {**LATE, "late": 1.4}, {**LATE, "late": 1.6}),
+        ("task-1000-plda", {**LATE, "late": 1.4}, {**LATE, "late": 1.6}),
         ("width-256", {"tasks": 4}, {"tasks": 3}),
     ],
 )  # fmt: skip
