@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
+from scipy.linalg.lapack import dpotrf, dpotrs, dsyevr, dsyevr_lwork
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
@@ -102,7 +103,9 @@ def _ridge(inside: float, between: float, n_features: int, regularization: float
 
 def _largest(A: _Floats, n_directions: int) -> _Floats:
     """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
-    values, U = linalg.eigh(A)
+    lwork, liwork, _ = dsyevr_lwork(len(A), lower=1)
+    options = {"lower": 1, "lwork": int(lwork), "liwork": int(liwork)}
+    values, U, *_ = dsyevr(np.asarray_chkfinite(A), **options)
     order = np.argsort(-values)[:n_directions]
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
@@ -120,8 +123,9 @@ def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -
 def _centred_gram(X: _Matrix) -> _Floats:
     """Inner products (n, n) of the centred rows."""
     gram = safe_sparse_dot(X, X.T, dense_output=True)
-    gram = gram - gram.mean(axis=0)
-    return gram - gram.mean(axis=1, keepdims=True)
+    gram -= gram.mean(axis=0)
+    gram -= gram.mean(axis=1, keepdims=True)
+    return gram
 
 
 def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
@@ -134,11 +138,19 @@ def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
 
 def _fix_signs(V: _Floats) -> _Floats:
     """Rows scaled to unit length, the entry of largest magnitude positive."""
-    largest = np.take_along_axis(V, np.argmax(np.abs(V), axis=1)[:, None], axis=1)
-    return V * np.sign(largest) / np.linalg.norm(V, axis=1, keepdims=True)
+    largest = V[np.arange(len(V)), np.abs(V).argmax(axis=1)]
+    return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
 
 
 _SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
+
+
+def _solved(A: _Floats, B: _Floats) -> _Floats:
+    """A^-1 B for a positive definite A; hundreds of small ones, so LAPACK is called directly."""
+    factor, info = dpotrf(np.asarray_chkfinite(A), clean=0)
+    if info:
+        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
+    return dpotrs(factor, B)[0]
 
 
 def _row_coefficients(
@@ -151,8 +163,8 @@ def _row_coefficients(
     deviations = K - of_means[codes]
     within = deviations - (deviations @ means.T)[:, codes]
     ridge = _ridge(np.trace(within), np.vdot(G @ K, G), X.shape[1], regularization)
-    factor = linalg.cho_factor(within + ridge * np.eye(len(K)))
-    N = (G - linalg.cho_solve(factor, deviations @ G.T).T) / ridge
+    within.flat[:: len(K) + 1] += ridge
+    N = (G - _solved(within, deviations @ G.T).T) / ridge
     A = _largest(np.sqrt(counts)[:, None] * of_means @ N.T, n_directions).T @ N
     return A - A.mean(axis=1, keepdims=True)
 

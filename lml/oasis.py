@@ -83,13 +83,13 @@ def _resolve(short: _Floats, H: _Floats, aggressiveness: float) -> tuple[_Floats
 
     short (b,) is 1 - margin at the start of the block, H (b, b) is zero above the diagonal.
     """
-    sizes, H = H.diagonal(), np.tril(H, -1)
+    sizes, H, steps = H.diagonal(), H.copy(), np.zeros_like(short)
     sizes = np.where(sizes > 0, sizes, np.inf)  # a direction of length zero is skipped
-    steps = np.zeros_like(short)
+    np.fill_diagonal(H, 0.0)
     for _ in range(len(short) + 1):
         losses = np.maximum(short - H @ steps, 0.0)
         last, steps = steps, np.minimum(aggressiveness, losses / sizes)
-        if np.array_equal(last, steps):
+        if (last == steps).all():
             break
     return losses, steps
 
@@ -107,12 +107,12 @@ def _dense_form(
     for first in range(0, len(triplets), _BLOCK):
         block = slice(first, first + _BLOCK)
         i, j, k = triplets[block].T
-        A, Q = X[i], X[j] - X[k]
+        A, Q = X.take(i, axis=0), X.take(j, axis=0) - X.take(k, axis=0)
         H, short = _lower_gram(A) * _lower_gram(Q), 1.0 - np.vecdot(A @ W, Q)
         losses[block], steps[block] = _resolve(short, H, aggressiveness)
         used = np.flatnonzero(steps[block])
         if len(used):
-            A, Q = steps[block][used, None] * A[used], Q[used]
+            A, Q = steps[block][used, None] * A.take(used, axis=0), Q.take(used, axis=0)
             # W is C-ordered, so its transpose is what Fortran's product changes
             dgemm(1.0, Q.T, A.T, 1.0, W.T, trans_b=1, overwrite_c=1)
     return W, losses, steps

@@ -61,7 +61,10 @@ def triplet_differences(projections: _Floats, triplets: ArrayLike) -> _Floats:
     """
     i, j, k = np.asarray(triplets, dtype=np.intp).reshape(-1, 3).T
     anchors = projections[i]
-    return np.square(anchors - projections[j]) - np.square(anchors - projections[k])
+    near, far = anchors - projections[j], anchors - projections[k]
+    np.square(near, out=near)
+    near -= np.square(far, out=far)
+    return near
 
 
 def _pair_table(triplets: _Places, n_samples: int) -> tuple[_Places, _Places, _Places]:
@@ -142,10 +145,21 @@ def _advance(Z: _Floats, sums: _Floats, first: int, beta: float, gamma: float) -
     floors = beta * done
     limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
     limits[done == 0] = -np.inf
+    maximum, dot = np.maximum, largest.dot
     for z, floor, limit in zip(Z, floors.tolist(), limits.tolist()):
-        np.maximum(sums, floor, out=largest)
-        if largest.dot(z) > limit:
+        maximum(sums, floor, out=largest)
+        if dot(z) > limit:
             sums -= z
+
+
+def _squared_gaps(projections: _Floats, a: _Places, b: _Places) -> _Floats:
+    """Squares of the differences of pairs of rows, in place and a block at a time."""
+    squares = projections.take(a, axis=0)
+    for start in range(0, len(b), 128):
+        part = squares[start : start + 128]
+        part -= projections.take(b[start : start + 128], axis=0)
+        np.square(part, out=part)
+    return squares
 
 
 class _Differences:
@@ -156,14 +170,16 @@ class _Differences:
         a, b, _ = self.table
         self.squares: _Floats | None = None
         if len(a) * projections.shape[1] <= 2**23:
-            self.squares = np.square(projections[a] - projections[b])
+            self.squares = _squared_gaps(projections, a, b)
 
     def rows(self, numbers: _Places) -> _Floats:
         """Differences of the triplets of these numbers."""
         near, far = self.table[2][:, numbers]
         if self.squares is None:
             return triplet_differences(self.parts[0], self.parts[1][numbers])
-        return self.squares[near] - self.squares[far]
+        Z = self.squares.take(near, axis=0)
+        Z -= self.squares.take(far, axis=0)
+        return Z
 
     def mean_hinge(self, weights: _Floats) -> float:
         """Mean of [1 + w'z]_+ over all triplets."""
