@@ -145,9 +145,10 @@ def _advance(Z: _Floats, sums: _Floats, first: int, beta: float, gamma: float) -
     floors = beta * done
     limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
     limits[done == 0] = -np.inf
-    maximum, dot = np.maximum, largest.dot
+    maximum, dot, level = np.maximum, largest.dot, np.empty(())  # numpy takes arrays sooner
     for z, floor, limit in zip(Z, floors.tolist(), limits.tolist()):
-        maximum(sums, floor, out=largest)
+        level[()] = floor
+        maximum(sums, level, out=largest)
         if dot(z) > limit:
             sums -= z
 
