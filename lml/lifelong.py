@@ -441,10 +441,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         """The dictionary after its steps, the codes in it whose turn it is, and S of the move."""
         old = self._state.codes.waiting(self.max_old_tasks, [task])
         L, codes, change, follow = start, old, np.eye(len(start)), None
-        longest = self.dictionary_rate
+        longest, known = self.dictionary_rate, self._known(start, old, target, kind)
         for _ in range(self._n_steps(start, kind)):
             code = self._code(L, target, kind)[0]
-            step = self._step(L, code, codes, start, old, target, X, triplets, kind, longest)
+            step = self._step(L, code, codes, known, X, triplets, kind, longest)
             if step.step_size == 0.0:
                 break
             longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
@@ -458,9 +458,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
         L: _Floats,
         code: _Floats,
         codes: Mapping[Any, _Floats],
-        start: _Floats,
-        old: Mapping[Any, _Floats],
-        target: FactoredMetric,
+        known: tuple[dict[Any, FactoredMetric], dict[Any, float]] | None,
         X: _Matrix,
         triplets: _Places,
         kind: str,
@@ -468,16 +466,21 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
     ) -> DictionaryStep:
         """One step of the dictionary for the new code and the other tasks' codes."""
         gamma = self.dictionary_penalty
-        if self._lowers(kind) == "hinge":
+        if known is None:  # the hinge
             memory = self._state.memory
-            known = {u: C for u, C in codes.items() if memory and u in memory.gradients}
-            return dictionary_step(L, code, X, triplets, kind, memory, known, gamma, longest)
-        metrics, rows = {}, start
-        for u, C in old.items():
-            metrics[u] = FactoredMetric(0.0, rows, C)
-            rows = metrics[u].factor  # one object for all old tasks
-        new = object()  # a key that no task has
-        return residual_step(L, {**codes, new: code}, {**metrics, new: target}, gamma, longest)
+            stored = {u: C for u, C in codes.items() if memory and u in memory.gradients}
+            return dictionary_step(L, code, X, triplets, kind, memory, stored, gamma, longest)
+        metrics, sizes = known
+        new = next(reversed(metrics))  # the task of this visit
+        return residual_step(L, {**codes, new: code}, metrics, gamma, longest, sizes)
+
+    def _known(
+        self, start: _Floats, old: Mapping[Any, _Floats], target: FactoredMetric, kind: str
+    ) -> tuple[dict[Any, FactoredMetric], dict[Any, float]] | None:
+        """Metrics and squared norms for the residual; None for the hinge or without steps."""
+        if self._lowers(kind) == "hinge" or not self._n_steps(start, kind):
+            return None
+        return _known_metrics(start, old, target)
 
     def _next_state(
         self,
@@ -828,13 +831,33 @@ def _with_identity_outside(L: _Floats, codes: list[_Floats]) -> FactoredMetric:
     return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
 
+def _squared_norms(metrics: Mapping[Any, FactoredMetric]) -> dict[Any, float]:
+    return {u: max(M.inner(M), float(np.finfo(float).tiny)) for u, M in metrics.items()}
+
+
+def _both_symmetric(W: _Floats, M: FactoredMetric) -> bool:
+    """Whether a code and its metric are symmetric."""
+    return _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
+
+
 def _products(
-    A: _Floats, W: _Floats, M: FactoredMetric, P: _Floats
+    A: _Floats, W: _Floats, M: FactoredMetric, P: _Floats, symmetric: bool
 ) -> tuple[_Floats, _Floats, _Floats, _Floats, bool]:
-    """A W, W A, P C and W P of a task, and whether its code and its metric are symmetric."""
-    symmetric = _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
+    """A W, W A, P C and W P of a task whose code and metric are symmetric, or are not."""
     AW = A @ W
     return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
+
+
+def _known_metrics(
+    start: _Floats, old: Mapping[Any, _Floats], target: FactoredMetric
+) -> tuple[dict[Any, FactoredMetric], dict[Any, float]]:
+    """What does not change in a visit: metrics, the new one last, and their squared norms."""
+    metrics, rows = {}, start
+    for u, C in old.items():
+        metrics[u] = FactoredMetric(0.0, rows, C)
+        rows = metrics[u].factor  # one object for all old tasks
+    metrics[object()] = target  # a key that no task has
+    return metrics, _squared_norms(metrics)
 
 
 def _residual_objective(
@@ -843,6 +866,7 @@ def _residual_objective(
     metrics: Mapping[Any, FactoredMetric],
     sizes: Mapping[Any, float],
     dictionary_penalty: float,
+    symmetric: Mapping[Any, bool] | None = None,
 ) -> tuple[float, Callable[[], _Floats]]:
     """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
 
@@ -852,9 +876,10 @@ def _residual_objective(
     factors = {id(M.factor): M.factor for M in metrics.values()}
     images = {key: _times(L, F) for key, F in factors.items()}  # P = L F'
     weights, products = {u: 1 / (sizes[u] * len(codes)) for u in codes}, {}
+    both = symmetric or {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
     for u, W in codes.items():
         M = metrics[u]
-        products[u] = AW, WA, PC, WP, _ = _products(A, W, M, images[id(M.factor)])
+        products[u] = AW, WA, PC, WP, _ = _products(A, W, M, images[id(M.factor)], both[u])
         inner = np.vdot(AW, WA) - 2 * (np.vdot(PC, WP) + M.alpha * np.vdot(A, W))
         value += 0.5 * weights[u] * (inner + sizes[u])
     parts = (factors, images, products, weights)
@@ -892,6 +917,7 @@ def residual_step(
     metrics: Mapping[Any, FactoredMetric],
     dictionary_penalty: float = 0.0,
     max_move: float = 0.05,
+    sizes: Mapping[Any, float] | None = None,
 ) -> DictionaryStep:
     """One step of the dictionary that lowers the relative residual of coded metrics.
 
@@ -905,6 +931,8 @@ def residual_step(
         gamma.
     max_move : float, default=0.05
         Longest trial step, as a fraction of ||L||_F.
+    sizes : dict, optional
+        Tasks to squared norms ||M||_F^2 of their metrics, where these are known.
 
     Returns
     -------
@@ -917,11 +945,11 @@ def residual_step(
     and the gradient is (W A W' + W' A W) L - W L M' - W' L M, over ||M||^2.
     Paper: section IV, eq. 10, as a function of L_0.
     """
-    tiny = np.finfo(float).tiny
-    sizes = {u: max(metrics[u].inner(metrics[u]), tiny) for u in codes}
+    sizes = sizes or _squared_norms({u: metrics[u] for u in codes})
+    symmetric = {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
 
     def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
-        return _residual_objective(L, codes, metrics, sizes, dictionary_penalty)
+        return _residual_objective(L, codes, metrics, sizes, dictionary_penalty, symmetric)
 
     moved, step, before, after, n = _line_search(objective, dictionary, max_move, 20)
     change, rows = polar_factors(moved)

@@ -295,9 +295,10 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
         """
-        X = _check_rows(X, self.n_features)
-        Z = _check_rows(Z, self.n_features, "Z")
-        product = self._by_core(self.image(X)) @ self.image(Z).T
+        same, X = Z is X, _check_rows(X, self.n_features)
+        Z = X if same else _check_rows(Z, self.n_features, "Z")
+        left = self.image(X)
+        product = self._by_core(left) @ (left if same else self.image(Z)).T
         return product + self.alpha * _times(X, Z) if self.alpha else product
 
     def project(self, L: _MatrixLike, R: _MatrixLike | None = None) -> _Floats:
@@ -416,7 +417,8 @@ class FactoredMetric:
         cross = _times(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
-        total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
+        if self.alpha or other.alpha:
+            total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
     def _span(self) -> tuple[_Floats, _Floats]:
