@@ -700,10 +700,6 @@ class Pool:
         Of all rows, those of one label together, where labels are shared.
     losses : dict
         Shape of a table of losses to the number of tasks that have such a one, and their sum.
-    rows : ndarray of shape (k, k) or None
-        Sum of the tasks' own within-class scatters, where labels are shared.
-    rows_trace : float
-        Its trace in the input space.
 
     Notes
     -----
@@ -716,16 +712,13 @@ class Pool:
     trace: float
     joined: Moments | None
     losses: dict[tuple[int, ...], tuple[int, _Floats]]
-    rows: _Floats | None = None
-    rows_trace: float = 0.0
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """All that is kept in arrays."""
         tables = [table for _, table in self.losses.values()]
         joined = [] if self.joined is None else list(self.joined[1:4])
-        rows = [] if self.rows is None else [self.rows]
-        return [self.within, self.between, *tables, *joined, *rows]
+        return [self.within, self.between, *tables, *joined]
 
     def __post_init__(self) -> None:
         """Lock all arrays."""
@@ -747,34 +740,23 @@ class Pool:
         self, other: "Pool", sign: int, join: Callable[[Moments, Moments], Moments]
     ) -> "Pool":
         joined = join(self.joined, other.joined) if self.joined and other.joined else None
-        a, b = self.rows, other.rows
-        rows = None if a is None or b is None else a + sign * b
         within, between = self.within + sign * other.within, self.between + sign * other.between
-        losses = self._losses_with(other, sign)
-        n, trace = self.size + sign * other.size, max(self.trace + sign * other.trace, 0.0)
-        rows_trace = max(self.rows_trace + sign * other.rows_trace, 0.0)
-        return Pool(n, within, between, trace, joined, losses, rows, rows_trace)
-
-    def _losses_with(self, other: "Pool", sign: int) -> dict[tuple[int, ...], tuple[int, _Floats]]:
-        """Sums of tables of losses with those of other tasks, or without them."""
         losses = dict(self.losses)
         for shape, (n, table) in other.losses.items():
             count, known = losses.pop(shape, (0, np.zeros(shape)))
             if count + sign * n:
                 losses[shape] = count + sign * n, np.maximum(known + sign * table, 0.0)
-        return losses
+        trace = max(self.trace + sign * other.trace, 0.0)
+        return Pool(self.size + sign * other.size, within, between, trace, joined, losses)
 
     def moved(self, move: Follow) -> "Pool":
         """The sums in other coordinates."""
-        joined, rows, A = self.joined, self.rows, move.map
-        if joined is not None and rows is not None:
-            gaps = A @ (joined.within - rows) @ A.T  # of class means: nothing of them is outside
-            rows, gaps = move.scatter(rows, self.rows_trace), (gaps + gaps.T) / 2
-            joined = joined._replace(means=joined.means @ A.T, within=rows + gaps)
-            joined = joined._replace(trace=self.rows_trace + float(np.trace(gaps)))
-        within, between = move.scatter(self.within, self.trace), A @ self.between @ A.T
-        between = (between + between.T) / 2
-        return replace(self, within=within, between=between, joined=joined, rows=rows)
+        joined, between = self.joined, self.between
+        if joined is not None:
+            within = move.scatter(joined.within, joined.trace)
+            joined = joined._replace(means=joined.means @ move.map.T, within=within)
+        within, between = move.scatter(self.within, self.trace), move.map @ between @ move.map.T
+        return replace(self, within=within, between=(between + between.T) / 2, joined=joined)
 
     @cached_property
     def spread(self) -> _Floats:
@@ -800,10 +782,8 @@ class Pool:
 def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
     """The sums of one task."""
     F, losses = moments.spread, {memory.losses.shape: (1, memory.losses)}
-    parts = moments.scatter, F.T @ F, memory.trace / memory.scale
-    if not shared_labels:
-        return Pool(1, *parts, None, losses)
-    return Pool(1, *parts, moments, losses, moments.within, moments.trace)
+    trace = memory.trace / memory.scale
+    return Pool(1, moments.scatter, F.T @ F, trace, moments if shared_labels else None, losses)
 
 
 def _drowned(rest: Pool, whole: Pool) -> bool:
@@ -983,7 +963,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     code_penalty : float, default=0.0
         Threshold of the off-diagonal entries of a code when it is read.
     shared_labels : bool, default=False
-        Whether a label means the same class in every task.
+        Whether a label means the same class in every task. With ``own_weight="auto"`` a task
+        shares with those only whose labels agree with its own.
     revisit : {"add", "replace"}, default="add"
         Whether rows of a known task are added to those it had, or take their place.
     freeze : bool, default=False
@@ -1016,9 +997,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout) and
-    (plda-validation). Not in the paper; the metric of a task has its form L' W_t L (section III-C,
-    eq. 4).
+    Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout), (plda-validation),
+    (plda-alike) and (plda-agree). Not in the paper; the metric of a task has its form L' W_t L
+    (section III-C, eq. 4).
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -1398,12 +1379,19 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         groups, new = partners(len(weights) > 1)
         folds = _folds(visit.codes, self.n_folds, rng)
         parts = [_Part(folds == f, *visit.moments(folds != f)) for f in range(folds.max() + 1)]
-        if self.shared_labels and len(weights) > 1:
-            rho = self.regularization
-            groups = {f: g for f, g in groups.items() if _agree(visit, parts, _union(g), rho)}
+        if len(weights) > 1:
+            groups = {f: group for f, group in groups.items() if self._fits(visit, parts, group)}
         losses = self._fold_losses(visit, parts, groups, weights, shrinkages)
         doubt = 1.0 if self.shared_labels else 2.0
         return _joined(losses, groups, len(weights) > 1, new, np.bincount(visit.codes), doubt)
+
+    def _fits(self, visit: "_Visit", parts: "Sequence[_Part]", group: Any) -> bool:
+        """Whether a family has anything to say about a visited task."""
+        rho, pooled = self.regularization, isinstance(group, Pool)
+        within = group.within / group.size if pooled else pooled_scatters(group)[0]
+        return _alike(visit, parts, within, rho) and not (
+            self.shared_labels and not _agree(visit, parts, _union(group), rho)
+        )
 
     def _fold_losses(
         self,
@@ -1617,7 +1605,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "sums": sum(part.nbytes for pool in state.pools.values() for part in pool.arrays),
             "move": sum(part.nbytes for part in (state.move or ())[:3]),
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
-            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
     @property
@@ -1875,6 +1863,36 @@ def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularizati
     shares = [np.bincount(a, minlength=len(labels)) / len(true) for a in (true, given)]
     own_share, share = (np.mean(answer == true) for answer in (own, given))
     return bool(share - (g := shares[0] @ shares[1]) > max(own_share - g, 0.0) / 2)
+
+
+def _log_likelihoods(sigma: _Floats, R: _Floats) -> _Floats:
+    """Of each row of R (n, k) under N(0, c sigma), c that of their mean square; no constant."""
+    size = np.mean(R * R) * len(sigma) / np.trace(sigma)
+    lower = np.sqrt(size) * linalg.cholesky(sigma, lower=True, check_finite=False)
+    half = linalg.solve_triangular(lower, R.T, lower=True, check_finite=False)
+    logs: _Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
+    return logs
+
+
+def _no_worse(gains: _Floats) -> bool:
+    """Whether a sum is not below 0 by more than two standard errors."""
+    return len(gains) == 0 or bool(gains.sum() >= -2 * np.sqrt(len(gains)) * gains.std())
+
+
+def _alike(visit: "_Visit", parts: Sequence[_Part], within: _Floats, regularization: float) -> bool:
+    """Whether others' scatter says no less of held-out rows than none, or than the task's own."""
+    ridge, found = regularization * np.eye(len(within)), [np.zeros((3, 0))]
+    for held, own, mean in parts:
+        places = [own.labels.index(a) if a in own.labels else -1 for a in visit.labels]
+        classes = np.array(places)[visit.codes]
+        rows = held & (classes >= 0)
+        Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
+        R = Z - visit.basis @ mean - own.means[classes[rows]]
+        if len(R) and np.mean(R * R) > 1e-12 * own.unit:
+            scatters = within + ridge, own.scatter + ridge, np.eye(len(within))
+            found.append(np.array([_log_likelihoods(S, R) for S in scatters]))
+    theirs, *others = np.concatenate(found, axis=1)
+    return any(_no_worse(theirs - other) for other in others)
 
 
 def _joined(
@@ -2136,9 +2154,7 @@ def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dic
     if (joined := pool.joined) is not None:
         for name, part in zip(Moments._fields[1:4], joined[1:4]):
             arrays[f"pool{place}_joined_{name}"] = part
-        traces = {"trace": float(joined.trace), "rows_trace": float(pool.rows_trace)}
-        form["joined"] = {"labels": encode(joined.labels), **traces}
-        arrays[f"pool{place}_rows"] = pool.rows
+        form["joined"] = {"labels": encode(joined.labels), "trace": float(joined.trace)}
     return form | {"losses": [n for n, _ in pool.losses.values()]}
 
 
@@ -2169,22 +2185,20 @@ def _unpack_pool(
     size, trace, counts = form["size"], form["trace"], form["losses"]
     fits = _fits(size, int) and _fits(trace, float) and type(counts) is list
     expect(fits and all(_fits(n, int) for n in counts), name, form, "whole numbers and a trace")
-    losses = _unpack_losses(counts, size, name, arrays)
+    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
+    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
+    fits = sum(counts) == size and len(losses) == len(counts)
+    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
     within, between = (_taken(arrays, f"{name}_{part}", (d, d)) for part in ("within", "between"))
     expect(_symmetric(within) and _symmetric(between), f"scatters of {name}", within, "symmetric")
-    sums = size, within, between, trace
-    if form["joined"] is None:
-        return decode(form["key"]), Pool(*sums, None, losses)
-    joined = _unpack_joined(form["joined"], name, d, D, arrays)
-    rows = _taken(arrays, f"{name}_rows", (d, d))
-    return decode(form["key"]), Pool(*sums, joined, losses, rows, form["joined"]["rows_trace"])
+    joined = None if form["joined"] is None else _unpack_joined(form["joined"], name, d, D, arrays)
+    return decode(form["key"]), Pool(size, within, between, trace, joined, losses)
 
 
 def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any]) -> Moments:
     """Joined statistics of the tasks in a pool."""
-    fits = type(form) is dict and set(form) == {"labels", "trace", "rows_trace"}
-    fits = fits and all(_fits(form[trace], float) for trace in ("trace", "rows_trace"))
-    expect(fits, f"joined of {name}", form, "labels and traces")
+    fits = type(form) is dict and set(form) == {"labels", "trace"} and _fits(form["trace"], float)
+    expect(fits, f"joined of {name}", form, "labels and a trace")
     expect(type(labels := decode(form["labels"])) is tuple, f"labels of {name}", labels, "a tuple")
     expect(len(set(labels)) == len(labels), f"labels of {name}", labels, "different")
     counts = _taken(arrays, f"{name}_joined_counts", (len(labels),))
@@ -2200,17 +2214,6 @@ def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
     names = Follow._fields[:3]
     first, outside, gram = (_taken(arrays, f"move_{name}", (d, d)) for name in names)
     return Follow(first, outside, gram, D - d)
-
-
-def _unpack_losses(
-    counts: Sequence[int], size: int, name: str, arrays: dict[str, Any]
-) -> dict[tuple[int, ...], tuple[int, _Floats]]:
-    """Sums of tables of losses in a pool."""
-    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
-    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
-    fits = sum(counts) == size and len(losses) == len(counts)
-    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
-    return losses
 
 
 def _renewed(form: Any) -> Any:

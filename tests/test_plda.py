@@ -328,6 +328,29 @@ def test_ruined_tasks_of_a_keyed_stream_end_as_alone_and_take_nothing_from_the_h
     assert abs(np.mean(kept)) < 0.005
 
 
+def test_a_task_with_other_features_is_alone_whoever_else_shares_and_whatever_the_labels():
+    for place in (0, 2, 5):
+        honest, stream = honest_and_ruined(3, place)
+        names = {name: n for n, name in enumerate(stream)}
+        for keyed in (False, True):  # labels apart: classes of no task are those of another
+            parts = {u: (X, y + 10 * keyed * names[u], Z, z) for u, (X, y, Z, z) in stream.items()}
+            learner = LifelongPLDA(shared_labels=keyed, random_state=0)
+            for name, (X, y, _, _) in parts.items():
+                learner.partial_fit(X, y, task=name)
+            families = {u: m.family for u, m in learner.tasks_.items()}
+            assert [u for u in families if families[u] == families["shuffled"]] == ["shuffled"]
+            assert len({families[u] for u in (*honest, "renamed")}) == 1
+
+
+def test_tasks_whose_rows_have_no_directions_share():
+    rng, at = np.random.default_rng(4), np.repeat(np.arange(3), 8)
+    learner = LifelongPLDA(random_state=0)
+    for task in range(12):
+        means = 0.7 * rng.normal(size=(3, 8))
+        learner.partial_fit(means[at] + rng.normal(size=(24, 8)), at, task=task)
+    assert len({m.family for m in learner.tasks_.values()}) <= 2
+
+
 def test_tasks_whose_labels_have_the_same_other_meaning_share():
     honest, _ = honest_and_ruined(0)
     names = ["task0", "task1", "other2", "task3", "other4", "other5"]
