@@ -108,7 +108,7 @@ $(PEERS)/pins: benchmarks/requirements-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
 	@touch $@
 
-bench: $(VENV)/ready $(PEERS)/pins  ## measure time and memory beside the peers (an hour), into results/
+bench: $(VENV)/ready $(PEERS)/pins  ## measure time and memory beside the peers (45 minutes), into results/
 	$(BIN)/python -m benchmarks
 
 bench-quick: $(VENV)/ready $(PEERS)/pins  ## the same with one run a row, minutes, into results/report

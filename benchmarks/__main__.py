@@ -1,4 +1,4 @@
-"""Run the benchmark: ``python -m benchmarks [--quick] [--only ROW ...] [--out FOLDER]``.
+"""Run the benchmark: ``python -m benchmarks [--quick] [--only ROW ...] [--runs N] [--out FOLDER]``.
 
 Each run is a process of its own with one BLAS thread: ours, peer, ours, peer, ... The files have
 medians and ranges, the ratio of paired runs, peak memory, and whether the results agree. Seconds
@@ -11,6 +11,7 @@ import argparse
 import csv
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -96,19 +97,23 @@ def goal(row: Row) -> str:
     return ", ".join(parts + [f"{row.megabytes:g} MB"] * (row.megabytes > 0)) or "check"
 
 
-def run_line(name: str, peer: str, quick: bool, limit: float) -> dict[str, Any]:
+def run_line(
+    name: str, peer: str, quick: bool, limit: float, n_runs: int | None = None
+) -> dict[str, Any]:
     """A line of the table: interleaved runs of one row against one peer."""
     row, ours, peers = ROWS[name], [], []
     line: dict[str, Any] = {"row": name, "work": row.work, "peer": peer, "goal": goal(row)}
     line |= {"agrees": False, "check": "", "failed": "", "form": "quick" if quick else "full"}
     try:
-        for _ in range(1 if quick else row.runs):
+        for _ in range(n_runs or (1 if quick else row.runs)):
             ours.append(run_side(name, "ours", quick, limit))
             if peer:
                 peers.append(run_side(name, peer, quick, limit))
         line["agrees"], line["check"] = row.check(ours[-1], peers[-1] if peers else {})
     except RunFailed as error:
         line["failed"] = str(error)
+    except Exception as error:  # a check that breaks must not stop the other rows
+        line["failed"] = f"check: {error!r}"
     line |= summary(row, ours, peers)
     return line | {"met": bool(line["met"] and line["agrees"])}
 
@@ -183,17 +188,23 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write(path: Path, columns: Sequence[str], lines: Sequence[dict[str, Any]]) -> None:
-    """The lines as a table, in the order of the rows; old lines of other rows stay."""
-    keys, old = KEYS[path.name], []
+def write(
+    path: Path, columns: Sequence[str], lines: Sequence[dict[str, Any]], only_known: bool = False
+) -> None:
+    """The lines as a table, in the order of the rows; old lines of other rows stay.
+
+    Those of rows that this checkout does not have stay too, at the end, unless told otherwise.
+    """
+    keys, old, order = KEYS[path.name], [], _order()
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
-            old = [row for row in csv.DictReader(file) if row[keys[0]] in _order()]
+            old = list(csv.DictReader(file))
+    old = [row for row in old if row[keys[0]] in order or not only_known]
     new = [{key: _text(value) for key, value in line.items()} for line in lines]
     if keys[0] == "step":  # sizes that a step no longer has go
         old = [row for row in old if row["step"] not in {line["step"] for line in new}]
     table = {tuple(row[key] for key in keys): row for row in (*old, *new)}
-    rows = sorted(table.values(), key=lambda row: _order()[row[keys[0]]])
+    rows = sorted(table.values(), key=lambda row: order.get(row[keys[0]], len(order)))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with part.open("w", newline="", encoding="utf-8") as file:
@@ -207,29 +218,52 @@ def _order() -> dict[str, int]:
     return {name: n for n, name in enumerate([*ROWS, "width-slope", *STEPS])}
 
 
-def run(names: Sequence[str], quick: bool, limit: float, out: Path) -> list[dict[str, Any]]:
+def forget_unknown(out: Path) -> None:
+    """Drop the lines of rows that this checkout does not have, before a run of all."""
+    for name, columns in (("bench.csv", COLUMNS), ("bench-growth.csv", GROWTH)):
+        if (out / name).exists():
+            write(out / name, columns, [], only_known=True)
+
+
+def _processor() -> float:
+    """Seconds that the runs so far took of the processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(
+    names: Sequence[str], quick: bool, limit: float, out: Path, n_runs: int | None = None
+) -> list[dict[str, Any]]:
     """Run rows and steps one after another; what is finished is in the files."""
     stamp = {"machine": machine(), "versions": versions()}
     lines: list[dict[str, Any]] = []
-    for name in [name for name in names if name in ROWS]:
-        for peer in ROWS[name].peers or ("",):
-            lines.append(run_line(name, peer, quick, limit) | stamp)
-            print(_told(lines[-1]), flush=True)
-            write(out / "bench.csv", COLUMNS, lines[-1:])
+    pieces = [(name, peer) for name in names if name in ROWS for peer in ROWS[name].peers or ("",)]
+    steps = [name for name in names if name in STEPS]
+    total, begun, last = len(pieces) + len(steps), _processor(), _processor()
+
+    def tell(done: int, text: str) -> None:
+        nonlocal last
+        spent, last = _processor() - last, _processor()
+        print(f"[{done}/{total}, {last - begun:5.0f} s, {spent:4.0f} s] {text}", flush=True)
+
+    for done, (name, peer) in enumerate(pieces, 1):
+        lines.append(run_line(name, peer, quick, limit, n_runs) | stamp)
+        write(out / "bench.csv", COLUMNS, lines[-1:])
+        tell(done, _told(lines[-1]))
     for line in width_slope(lines):
         lines.append(line | stamp)
-        print(_told(lines[-1]), flush=True)
         write(out / "bench.csv", COLUMNS, lines[-1:])
-    for name in [name for name in names if name in STEPS]:
+        tell(len(pieces), _told(lines[-1]))
+    for done, name in enumerate(steps, len(pieces) + 1):
         try:
             points = run_growth(name, quick, limit)
         except RunFailed as error:
             lines.append({"row": name, "agrees": False})
-            print(f"{name:20} FAILED: {error}", flush=True)
+            tell(done, f"{name:20} FAILED: {error}")
             continue
         p = slope([point["value"] for point in points], [point["seconds"] for point in points])
-        print(f"{name:20} time ~ {STEPS[name].variable}^{p:.2f}", flush=True)
         write(out / "bench-growth.csv", GROWTH, [point | stamp for point in points])
+        tell(done, f"{name:20} time ~ {STEPS[name].variable}^{p:.2f}")
     return lines
 
 
@@ -239,6 +273,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one run a row, short rows only")
     parser.add_argument("--only", nargs="+", metavar="ROW", help=", ".join([*ROWS, *STEPS]))
     parser.add_argument("--limit", type=float, help="most seconds of a run (1800, quick: 120)")
+    parser.add_argument("--runs", type=int, metavar="N", help="runs a row, instead of its own")
     parser.add_argument("--out", type=Path, help="folder (results, quick: results/report)")
     asked = parser.parse_args(argv)
     unknown = set(asked.only or ()) - set(ROWS) - set(STEPS)
@@ -246,10 +281,15 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unknown rows {sorted(unknown)}: choose from {', '.join([*ROWS, *STEPS])}")
     short = [name for name, row in ROWS.items() if row.quick or not asked.quick]
     names = asked.only or [*short, *STEPS]
+    if asked.runs is not None and asked.runs < 1:
+        parser.error(f"--runs is {asked.runs}: give at least 1")
     limit = asked.limit or (120.0 if asked.quick else 1800.0)
     out = asked.out or ROOT / "results" / ("report" if asked.quick else "")
+    print("row done/rows, seconds of the processor since the start and for the row", flush=True)
+    if not asked.only:
+        forget_unknown(out)
     try:
-        lines = run(names, asked.quick, limit, out)
+        lines = run(names, asked.quick, limit, out, asked.runs)
     except KeyboardInterrupt:
         print(f"stopped; finished rows are in {out}", file=sys.stderr)
         return 130

@@ -138,6 +138,45 @@ def test_rows_run_anew_replace_their_old_lines_only(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["bench.csv"]
 
 
+def test_lines_of_rows_that_this_checkout_lacks_stay_unless_all_rows_run(tmp_path):
+    path = tmp_path / "bench.csv"
+    line = {"row": "from-elsewhere", "peer": "loop", "seconds": "3"}
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, bench.COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerow(line)
+
+    def names():
+        with path.open() as file:
+            return [row["row"] for row in csv.DictReader(file)]
+
+    bench.write(path, bench.COLUMNS, [{"row": "oasis-isolet", "peer": "numpy loop"}])
+    assert names() == ["oasis-isolet", "from-elsewhere"]
+    bench.forget_unknown(tmp_path)
+    assert names() == ["oasis-isolet"]
+
+
+def test_a_check_that_breaks_stops_no_other_row(in_process, tmp_path, capsys):
+    def broken(ours, peer):
+        raise KeyError("nothing")
+
+    bad = Row("work", two_ways().prepare, two_ways().ours, broken)
+    in_process.update({"first": bad, "second": two_ways()})
+    lines = bench.run(["first", "second"], True, 3.0, tmp_path)
+    assert [line["failed"] for line in lines] == ["check: KeyError('nothing')", ""]
+    assert not lines[0]["met"]
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("[1/2,")
+    assert told[1].startswith("[2/2,")
+
+
+def test_the_number_of_runs_can_be_set(in_process):
+    in_process["row"] = two_ways(goal=2.0)
+    counts = [bench.run_line("row", "peer", *how)["runs"] for how in
+              ((False, 1.0), (False, 1.0, 2), (True, 1.0), (True, 1.0, 4))]  # fmt: skip
+    assert counts == [5, 2, 1, 4]
+
+
 def test_a_step_measured_anew_keeps_no_old_sizes(tmp_path):
     path = tmp_path / "bench-growth.csv"
     for sizes in ((1, 2, 3), (2, 4)):
