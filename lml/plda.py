@@ -700,6 +700,10 @@ class Pool:
         Of all rows, those of one label together, where labels are shared.
     losses : dict
         Shape of a table of losses to the number of tasks that have such a one, and their sum.
+    rows : ndarray of shape (k, k) or None
+        Sum of the tasks' own within-class scatters, where labels are shared.
+    rows_trace : float
+        Its trace in the input space.
 
     Notes
     -----
@@ -712,13 +716,16 @@ class Pool:
     trace: float
     joined: Moments | None
     losses: dict[tuple[int, ...], tuple[int, _Floats]]
+    rows: _Floats | None = None
+    rows_trace: float = 0.0
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """All that is kept in arrays."""
         tables = [table for _, table in self.losses.values()]
         joined = [] if self.joined is None else list(self.joined[1:4])
-        return [self.within, self.between, *tables, *joined]
+        rows = [] if self.rows is None else [self.rows]
+        return [self.within, self.between, *tables, *joined, *rows]
 
     def __post_init__(self) -> None:
         """Lock all arrays."""
@@ -740,23 +747,34 @@ class Pool:
         self, other: "Pool", sign: int, join: Callable[[Moments, Moments], Moments]
     ) -> "Pool":
         joined = join(self.joined, other.joined) if self.joined and other.joined else None
+        a, b = self.rows, other.rows
+        rows = None if a is None or b is None else a + sign * b
         within, between = self.within + sign * other.within, self.between + sign * other.between
+        losses = self._losses_with(other, sign)
+        n, trace = self.size + sign * other.size, max(self.trace + sign * other.trace, 0.0)
+        rows_trace = max(self.rows_trace + sign * other.rows_trace, 0.0)
+        return Pool(n, within, between, trace, joined, losses, rows, rows_trace)
+
+    def _losses_with(self, other: "Pool", sign: int) -> dict[tuple[int, ...], tuple[int, _Floats]]:
+        """Sums of tables of losses with those of other tasks, or without them."""
         losses = dict(self.losses)
         for shape, (n, table) in other.losses.items():
             count, known = losses.pop(shape, (0, np.zeros(shape)))
             if count + sign * n:
                 losses[shape] = count + sign * n, np.maximum(known + sign * table, 0.0)
-        trace = max(self.trace + sign * other.trace, 0.0)
-        return Pool(self.size + sign * other.size, within, between, trace, joined, losses)
+        return losses
 
     def moved(self, move: Follow) -> "Pool":
         """The sums in other coordinates."""
-        joined, between = self.joined, self.between
-        if joined is not None:
-            within = move.scatter(joined.within, joined.trace)
-            joined = joined._replace(means=joined.means @ move.map.T, within=within)
-        within, between = move.scatter(self.within, self.trace), move.map @ between @ move.map.T
-        return replace(self, within=within, between=(between + between.T) / 2, joined=joined)
+        joined, rows, A = self.joined, self.rows, move.map
+        if joined is not None and rows is not None:
+            gaps = A @ (joined.within - rows) @ A.T  # of class means: nothing of them is outside
+            rows, gaps = move.scatter(rows, self.rows_trace), (gaps + gaps.T) / 2
+            joined = joined._replace(means=joined.means @ A.T, within=rows + gaps)
+            joined = joined._replace(trace=self.rows_trace + float(np.trace(gaps)))
+        within, between = move.scatter(self.within, self.trace), A @ self.between @ A.T
+        between = (between + between.T) / 2
+        return replace(self, within=within, between=between, joined=joined, rows=rows)
 
     @cached_property
     def spread(self) -> _Floats:
@@ -782,8 +800,10 @@ class Pool:
 def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
     """The sums of one task."""
     F, losses = moments.spread, {memory.losses.shape: (1, memory.losses)}
-    trace = memory.trace / memory.scale
-    return Pool(1, moments.scatter, F.T @ F, trace, moments if shared_labels else None, losses)
+    parts = moments.scatter, F.T @ F, memory.trace / memory.scale
+    if not shared_labels:
+        return Pool(1, *parts, None, losses)
+    return Pool(1, *parts, moments, losses, moments.within, moments.trace)
 
 
 def _drowned(rest: Pool, whole: Pool) -> bool:
@@ -1605,7 +1625,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "sums": sum(part.nbytes for pool in state.pools.values() for part in pool.arrays),
             "move": sum(part.nbytes for part in (state.move or ())[:3]),
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
-            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
     @property
@@ -2154,7 +2174,9 @@ def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dic
     if (joined := pool.joined) is not None:
         for name, part in zip(Moments._fields[1:4], joined[1:4]):
             arrays[f"pool{place}_joined_{name}"] = part
-        form["joined"] = {"labels": encode(joined.labels), "trace": float(joined.trace)}
+        traces = {"trace": float(joined.trace), "rows_trace": float(pool.rows_trace)}
+        form["joined"] = {"labels": encode(joined.labels), **traces}
+        arrays[f"pool{place}_rows"] = pool.rows
     return form | {"losses": [n for n, _ in pool.losses.values()]}
 
 
@@ -2185,20 +2207,22 @@ def _unpack_pool(
     size, trace, counts = form["size"], form["trace"], form["losses"]
     fits = _fits(size, int) and _fits(trace, float) and type(counts) is list
     expect(fits and all(_fits(n, int) for n in counts), name, form, "whole numbers and a trace")
-    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
-    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
-    fits = sum(counts) == size and len(losses) == len(counts)
-    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
+    losses = _unpack_losses(counts, size, name, arrays)
     within, between = (_taken(arrays, f"{name}_{part}", (d, d)) for part in ("within", "between"))
     expect(_symmetric(within) and _symmetric(between), f"scatters of {name}", within, "symmetric")
-    joined = None if form["joined"] is None else _unpack_joined(form["joined"], name, d, D, arrays)
-    return decode(form["key"]), Pool(size, within, between, trace, joined, losses)
+    sums = size, within, between, trace
+    if form["joined"] is None:
+        return decode(form["key"]), Pool(*sums, None, losses)
+    joined = _unpack_joined(form["joined"], name, d, D, arrays)
+    rows = _taken(arrays, f"{name}_rows", (d, d))
+    return decode(form["key"]), Pool(*sums, joined, losses, rows, form["joined"]["rows_trace"])
 
 
 def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any]) -> Moments:
     """Joined statistics of the tasks in a pool."""
-    fits = type(form) is dict and set(form) == {"labels", "trace"} and _fits(form["trace"], float)
-    expect(fits, f"joined of {name}", form, "labels and a trace")
+    fits = type(form) is dict and set(form) == {"labels", "trace", "rows_trace"}
+    fits = fits and all(_fits(form[trace], float) for trace in ("trace", "rows_trace"))
+    expect(fits, f"joined of {name}", form, "labels and traces")
     expect(type(labels := decode(form["labels"])) is tuple, f"labels of {name}", labels, "a tuple")
     expect(len(set(labels)) == len(labels), f"labels of {name}", labels, "different")
     counts = _taken(arrays, f"{name}_joined_counts", (len(labels),))
@@ -2214,6 +2238,17 @@ def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
     names = Follow._fields[:3]
     first, outside, gram = (_taken(arrays, f"move_{name}", (d, d)) for name in names)
     return Follow(first, outside, gram, D - d)
+
+
+def _unpack_losses(
+    counts: Sequence[int], size: int, name: str, arrays: dict[str, Any]
+) -> dict[tuple[int, ...], tuple[int, _Floats]]:
+    """Sums of tables of losses in a pool."""
+    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
+    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
+    fits = sum(counts) == size and len(losses) == len(counts)
+    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
+    return losses
 
 
 def _renewed(form: Any) -> Any:
