@@ -68,6 +68,32 @@ def dictionary_gradient(dictionary: _Floats, code: _Floats, gradient: FactoredMe
     return code @ transposed.apply(dictionary) + code.T @ gradient.apply(dictionary)
 
 
+def _value_and_slope(
+    dictionary: _Floats,
+    code: _Floats,
+    X: _MatrixLike,
+    triplets: ArrayLike,
+    metric_type: str,
+    memory: "GradientMemory | RunningGradient | None",
+    codes: Mapping[Hashable, _Floats] | None,
+    dictionary_penalty: float,
+) -> tuple[float, Callable[[], _Floats]]:
+    """What a step lowers, and a function for its gradient, which trials do not need."""
+    value, G = triplet_gradient(FactoredMetric(0.0, dictionary, code), X, triplets, metric_type)
+    old_slope, n_tasks = None, 1
+    if memory is not None:
+        old_value, old_slope, n_old = memory.terms(dictionary, codes or {})
+        value, n_tasks = value + old_value, 1 + n_old
+
+    def slope() -> _Floats:
+        own = dictionary_gradient(dictionary, code, G)
+        total = own if old_slope is None else own + old_slope
+        return total / n_tasks + 2 * dictionary_penalty * dictionary
+
+    penalty = dictionary_penalty * np.sum(dictionary * dictionary)
+    return float(value / n_tasks + penalty), slope
+
+
 def dictionary_objective(
     dictionary: _Floats,
     code: _Floats,
@@ -110,14 +136,9 @@ def dictionary_objective(
     Derived in chapter 13 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
     Paper: section IV-C, eq. 14.
     """
-    metric = FactoredMetric(0.0, dictionary, code)
-    value, G = triplet_gradient(metric, X, triplets, metric_type)
-    slope, n_tasks = dictionary_gradient(dictionary, code, G), 1
-    if memory is not None:
-        old_value, old_slope, n_old = memory.terms(dictionary, codes or {})
-        value, slope, n_tasks = value + old_value, slope + old_slope, 1 + n_old
-    penalty = dictionary_penalty * np.sum(dictionary * dictionary)
-    return float(value / n_tasks + penalty), slope / n_tasks + 2 * dictionary_penalty * dictionary
+    parts = (code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    value, slope = _value_and_slope(dictionary, *parts)
+    return value, slope()
 
 
 class GradientMemory:
@@ -437,10 +458,9 @@ def dictionary_step(
     L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
 
     def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
-        value, slope = dictionary_objective(
+        return _value_and_slope(
             L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
         )
-        return value, lambda: slope
 
     moved, step, before, after, n = _line_search(objective, L, max_move, max_backtracks)
     change, rows = polar_factors(moved)
