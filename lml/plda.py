@@ -1623,9 +1623,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
             "shared": sum(part.nbytes for pair in families for part in pair),
             "sums": sum(part.nbytes for pool in state.pools.values() for part in pool.arrays),
-            "move": sum(part.nbytes for part in (state.move or ())[:3]),
+            "move": sum(part.nbytes for part in (state.move or ())[:3])
+            + (8 * len(memories) if state.pools else 0),
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
-            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
     @property
