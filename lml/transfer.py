@@ -57,6 +57,7 @@ from lml.systems import SYSTEMS, _Fits
 
 __all__ = [
     "FOLLOWERS",
+    "RUINED",
     "STREAMS",
     "STUDIES",
     "Grid",
@@ -66,12 +67,16 @@ __all__ = [
     "TransferRow",
     "best_setting",
     "error_matrices",
+    "follow_alone",
     "follow_grid",
+    "follow_honest",
     "follow_joint",
     "follow_learner",
     "follow_table",
+    "load_ruined_tasks",
     "load_speaker_tasks",
     "plda_bytes",
+    "ruined_task",
     "run_study",
     "run_unit",
     "transfer_values",
@@ -191,11 +196,62 @@ def load_speaker_tasks(
     return tasks
 
 
-#: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews.
+#: Ways to ruin a task.
+RUINED = ("shuffled", "renamed", "random")
+
+
+def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
+    """A task that has nothing to give to the one it is a copy of.
+
+    Parameters
+    ----------
+    task : Task
+    how : {"shuffled", "renamed", "random"}
+        The same permutation of the features for all rows, the name of another class for each
+        class (a class without training rows gets one that another has, too), or a permutation
+        of the labels of each part. It becomes the task's name.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Task
+    """
+    changed: dict[str, Any] = {}
+    classes, columns = np.unique(task.y_train), rng.permutation(task.X_train.shape[1])
+    for part in ("train", "validation", "test"):
+        X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+        if how == "shuffled":
+            changed[f"X_{part}"] = X[:, columns]
+        elif how == "renamed":
+            changed[f"y_{part}"] = np.roll(classes, 1)[np.searchsorted(classes, y) % len(classes)]
+        else:
+            changed[f"y_{part}"] = rng.permutation(y)
+    return replace(task, name=how, **changed)
+
+
+def load_ruined_tasks(dataset: str, random_state: int | None = None) -> list[Task]:
+    """The tasks of a table, with ruined copies of the second to fourth task between them."""
+    tasks = DATASETS[dataset].load(random_state=random_state)
+    rng, stream = np.random.default_rng(random_state), tasks[:1]
+    for n, how in enumerate(RUINED, start=1):
+        stream += [ruined_task(tasks[n], how, rng), tasks[n]]
+    return stream + tasks[len(RUINED) + 1 :]
+
+
+def _with_ruined(dataset: str, k: int) -> Protocol:
+    """The protocol of a stream with ruined tasks; one k, so that no task chooses it for another."""
+    load = partial(load_ruined_tasks, dataset)
+    return replace(DATASETS[dataset], load=load, n_neighbors=(k,))
+
+
+#: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews, and
+#: streams with ruined tasks.
 STREAMS = {
     **DATASETS,
     "isolet-30": replace(DATASETS["isolet"], load=load_speaker_tasks),
     "sentiment-raw": replace(DATASETS["sentiment"], load=partial(load_sentiment_tasks, "raw")),
+    "isolet-ruined": _with_ruined("isolet", 3),
+    "usps-ruined": _with_ruined("usps", 1),
 }
 
 
@@ -662,6 +718,37 @@ _WHOLE: _Systems = {
 }
 
 
+def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
+    """Every step of a stream in which each task has a learner that sees no other task."""
+    ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
+    found, steps, kept = [end.errors[0] for end in ends], [], 0
+    for n, end in enumerate(ends, start=1):
+        kept += end.state_bytes
+        errors = found[:n] + [float("nan")] * (len(raw) - n)
+        steps.append(end._replace(errors=errors, state_bytes=kept))
+    return steps
+
+
+def follow_honest(
+    follow: Callable[..., list[_Step]], raw: Sequence[Task], protocol: Protocol, seed: int
+) -> list[_Step]:
+    """Every step of a stream without its ruined tasks, which are neither learnt nor asked."""
+    honest = [n for n, task in enumerate(raw) if task.name not in RUINED]
+    found, none = follow([raw[n] for n in honest], protocol, seed), [float("nan")] * len(raw)
+    steps = [_Step(none, float("nan"), {}, 0.0, 0)] * len(raw)
+    for n in range(honest[0], len(raw)):
+        step = found[sum(m <= n for m in honest) - 1]
+        at = dict(zip(honest, step.errors, strict=True))
+        steps[n] = step._replace(errors=[at.get(m, float("nan")) for m in range(len(raw))])
+    return steps
+
+
+_GUARDED: _Systems = {
+    "on its own": partial(follow_alone, LifelongPLDA(617)),
+    "own choice, keyed, no ruin": partial(follow_honest, _WHOLE["own choice, keyed"]),
+}
+
+
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
@@ -671,6 +758,7 @@ FOLLOWERS: _Systems = {
     **_SIZE,
     **_FEW_SYSTEMS,
     **_WHOLE,
+    **_GUARDED,
 }
 
 
@@ -709,6 +797,7 @@ STUDIES = {
     "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice", "own choice, keyed"), 3),
     "size": Study(("isolet",), tuple(_SIZE), 3),
     "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 5),
+    "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
 }  # fmt: skip
 
 

@@ -21,22 +21,28 @@ from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.transfer import (
     FOLLOWERS,
+    RUINED,
     STUDIES,
     Grid,
     Study,
     best_setting,
     error_matrices,
+    follow_alone,
     follow_grid,
+    follow_honest,
     follow_joint,
     follow_learner,
+    load_ruined_tasks,
     load_speaker_tasks,
     plda_bytes,
+    ruined_task,
     run_study,
     run_unit,
     transfer_values,
 )
 
 RESULTS = Path(__file__).parent.parent / "results"
+DIGITS = Protocol(load_digits_tasks, (1,))
 TASKS = load_digits_tasks(random_state=0)
 ONE = Grid((2.0,), ((0.25, 0.5),), ((0.3, 0.2, 0.1),), (0.0,))
 
@@ -309,7 +315,9 @@ def test_committed_results_are_complete_and_of_fresh_splits(path):
         R = error_matrices(rows, system)
         assert len(R) == len(whole) / len({s for _, _, s in whole})
         final = R[:, -1]
-        assert np.all((final >= 0) & (final < 90))
+        asked = final[~np.isnan(final)]
+        assert asked.size > 0
+        assert np.all((asked >= 0) & (asked < (100 if "ruined" in dataset else 90)))
         assert all(json.loads(r["parameters"]) is not None for r in rows)
 
 
@@ -332,6 +340,79 @@ def test_the_main_table_has_twenty_splits():
     for dataset in STUDIES["streams"].datasets:
         rows = read_rows(RESULTS / f"transfer-streams-{dataset}.csv")
         assert len({r["split"] for r in rows}) >= 20
+
+
+@pytest.mark.parametrize("dataset", STUDIES["safeguard"].datasets)
+def test_no_task_of_a_ruined_stream_ends_worse_than_on_its_own_beyond_noise(dataset):
+    rows = read_rows(RESULTS / f"transfer-safeguard-{dataset}.csv")
+    names = rows[0]["tasks"].split()
+    own = error_matrices(rows, "on its own")[:, -1]
+    assert len(own) >= 20
+    assert set(RUINED) < set(names)
+    honest = [n for n, name in enumerate(names) if name not in RUINED]
+    systems = {r["system"] for r in rows if "no ruin" not in r["system"]} - {"on its own"}
+    for system in systems:
+        gaps = error_matrices(rows, system)[:, -1] - own
+        noise = gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+        assert np.all(gaps.mean(axis=0) < 3 * noise + 1e-9), (system, names)
+    if "own choice, keyed" in systems:
+        without = error_matrices(rows, "own choice, keyed, no ruin")[:, -1]
+        assert np.isnan(without[:, [n for n in range(len(names)) if n not in honest]]).all()
+        keyed = error_matrices(rows, "own choice, keyed")[:, -1]
+        lost = (keyed - without)[:, honest].mean(axis=1)
+        assert lost.mean() < 3 * lost.std(ddof=1) / np.sqrt(len(lost))
+        assert np.all((own - keyed)[:, honest].mean(axis=0) > 2)  # points that joined labels give
+
+
+def test_what_ruins_a_task_is_the_same_for_all_its_rows_and_leaves_the_task_alone():
+    task = load_digits_tasks(random_state=0)[2]
+    before = task.X_train.copy(), task.y_train.copy()
+    made = {how: ruined_task(task, how, np.random.default_rng(3)) for how in RUINED}
+    assert [t.name for t in made.values()] == ["shuffled", "renamed", "random"]
+    column = [np.flatnonzero((c == made["shuffled"].X_train.T).all(axis=1)) for c in task.X_train.T]
+    for n, places in enumerate(column):
+        assert any((made["shuffled"].X_test[:, k] == task.X_test[:, n]).all() for k in places)
+    for part in ("train", "validation", "test"):
+        pairs = set(zip(getattr(task, f"y_{part}"), getattr(made["renamed"], f"y_{part}")))
+        assert pairs == {(4, 6), (5, 4), (6, 5)}
+        labels, X = (getattr(made["random"], f"{name}_{part}") for name in "yX")
+        np.testing.assert_array_equal(np.sort(labels), np.sort(getattr(task, f"y_{part}")))
+        np.testing.assert_array_equal(X, getattr(task, f"X_{part}"))
+    np.testing.assert_array_equal(task.X_train, before[0])
+    np.testing.assert_array_equal(task.y_train, before[1])
+
+
+def test_ruined_copies_come_before_what_they_are_copies_of(monkeypatch):
+    monkeypatch.setitem(transfer.DATASETS, "digits", DIGITS)
+    stream = load_ruined_tasks("digits", 0)
+    names = ["0-1", "shuffled", "2-3", "renamed", "4-5-6", "random", "7-8-9"]
+    assert [t.name for t in stream] == names
+    for n in (1, 3, 5):
+        assert stream[n].X_train.shape == stream[n + 1].X_train.shape
+        assert sorted(set(stream[n].y_train)) == sorted(set(stream[n + 1].y_train))
+
+
+def test_a_task_on_its_own_is_the_same_whatever_comes_before():
+    tasks = load_digits_tasks(random_state=0)
+    ahead = follow_alone(LifelongPLDA(64), tasks, DIGITS, 0)
+    back = follow_alone(LifelongPLDA(64), tasks[::-1], DIGITS, 0)
+    assert ahead[-1].errors == back[-1].errors[::-1]
+    assert ahead[0].errors[0] == ahead[3].errors[0]
+    assert np.isnan(ahead[0].errors[1:]).all()
+    assert ahead[3].state_bytes > ahead[0].state_bytes
+
+
+def test_a_stream_without_its_ruined_tasks_is_that_of_the_honest_ones():
+    tasks = load_digits_tasks(random_state=0)
+    ruined = [ruined_task(tasks[0], how, np.random.default_rng(0)) for how in RUINED[:2]]
+    follow = partial(follow_learner, [LifelongPLDA(64)])
+    found = follow_honest(follow, [ruined[0], *tasks[:2], ruined[1], tasks[2]], DIGITS, 0)
+    plain = follow(tasks[:3], DIGITS, 0)
+    assert np.isnan(found[0].errors).all()
+    assert [step.errors[1] for step in found[1:]] == [plain[n].errors[0] for n in (0, 1, 1, 2)]
+    assert found[4].errors[2] == plain[2].errors[1]
+    assert found[4].errors[4] == plain[2].errors[2]
+    assert all(np.isnan(step.errors[3]) for step in found)
 
 
 def test_a_committed_split_is_found_again():
