@@ -490,12 +490,14 @@ class PLDAState:
     columns : tuple of str or None
         Names of the features, when the first task was a data frame.
     pools : dict
-        None or (family, whether they guess) to the `Pool` of all or of these tasks, once there
-        are more than a visit takes into account one by one.
+        Sums over tasks: under None the `Pool` of all, under (family, guesses) that of the
+        family's tasks that cannot, or can, be told from guessing. Empty until there are more
+        tasks than a visit takes into account one by one.
     move : Follow or None
-        How a code of the dictionary before the last move becomes one of the present dictionary.
+        How a code in the dictionary before its last move becomes one in the present dictionary;
+        None when no code waits for it.
     moves : int
-        Moves of the dictionary, where codes wait for them.
+        Moves of the dictionary since there are sums.
     """
 
     dictionary: _Floats
@@ -991,9 +993,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         Keep each task's read-out of its last visit, so that later tasks change no answer.
     max_old_tasks : int or None, default=32
         How many old tasks a visit takes into account one by one at most. Beyond, families keep
-        sums, a visit compares with that many families and writes that many codes anew, those
-        that have waited longest, and the dictionary moves when no code waits. None takes all of
-        them; every visit then costs more than the one before.
+        sums, and a visit hardly costs more where there are more tasks: it compares the task with
+        that many of the largest families, so that among many small ones "auto" may choose
+        differently, and writes that many codes in the present dictionary. The dictionary moves
+        only when none is left to write; with fewer rows than n_features, tasks of a new kind
+        are worse until it does. None takes all old tasks; every visit then costs more than the
+        one before.
     n_folds : int, default=5
         Folds of the validation within a visit.
     random_state : int, RandomState or None, default=None
@@ -1014,12 +1019,17 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
     feature_names_in_ : ndarray of shape (n_features,)
         Names of the columns, when the first task was a data frame; the later ones must have the
         same.
+    state_parts_ : dict
+        Bytes of each part of the state.
+    state_nbytes_ : int
+        Their sum.
 
     Notes
     -----
     Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout), (plda-validation),
-    (plda-alike) and (plda-agree). Not in the paper; the metric of a task has its form L' W_t L
-    (section III-C, eq. 4).
+    (plda-guess), (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow).
+    Tasks that share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in
+    the paper; the metric of a task has its form L' W_t L (section III-C, eq. 4).
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
