@@ -274,7 +274,7 @@ def _moments(
     R = Y - image[codes]
     squares = (X.multiply(X) if sparse.issparse(X) else X * X).sum()
     trace = float(squares - counts @ np.sum(means**2, axis=1))
-    if basis is None or len(basis) == X.shape[1]:
+    if basis is None or len(basis) == X.shape[1] or trace < 1e-12 * squares:
         trace = float(np.sum(R * R))  # no cancellation
     centred = image - counts @ image / len(codes)
     return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
@@ -581,6 +581,8 @@ def remembered_moments(
     (d, D), k = dictionary.shape, len(basis)
     back = linalg.inv(dictionary @ basis[:d].T) if back is None else back
     scatter = back @ memory.code @ back.T - regularization * np.eye(d)
+    if memory.trace <= 1e-12 * D * memory.scale:
+        scatter = np.zeros((d, d))  # of one whose rows are all means, rounding would be left
     within = np.zeros((k, k))
     within[:d, :d] = memory.scale * (scatter + scatter.T) / 2
     tail = max(memory.trace - np.trace(within), 0.0) / max(D - d, 1)
@@ -605,7 +607,8 @@ def _basis(
     Q = np.zeros((0, D)) if L is None else orthonormal_rows(L)
     Q = _extended(Q, fisher_directions(X, y, None, regularization))
     more = min(n_components, D - len(Q))
-    return _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
+    Q = _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
+    return Q if len(Q) else np.eye(1, D)  # rows of zeros
 
 
 class Follow(NamedTuple):
@@ -852,7 +855,7 @@ def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
         if whole.size > 1:
             rest = whole.less(_pool(memory, moments, shared))
             if _drowned(rest, whole):
-                left = tuple((u, m) for u, m in state.tasks if u != task)
+                left = tuple((u, m) for u, m in state.tasks if m.number != memory.number)
                 rest = _pools(replace(state, tasks=left), shared, [key])[key]
             pools[key] = rest
     return pools
@@ -1104,7 +1107,6 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self._check_columns(X)
         check_consistent_length(rows, y)
         codes, labels = _class_numbers(y)
-        _check_classes(codes, task)
         return rows, codes, labels
 
     def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
@@ -1228,6 +1230,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self._check_parameters()
         _check_seed(self.random_state)
         checked, old = self._check_task(X, y, task), self._state
+        _check_classes(checked[1], task)
         columns = _columns(X) if old is None else old.columns
         return replace(self._next_state(*checked, task), columns=columns)
 
@@ -1251,7 +1254,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         basis, moments = self._remembered(X, codes, old, rng := _generator(root, number, count))
         before = (moments[task], now.mean) if now else None
         visit = _Visit(X, codes, labels, basis, before if self.revisit == "add" else None)
-        others = {u: m for u, m in known.items() if u != task}
+        others = {u: m for u, m in known.items() if m.number != number}
         family, losses = self._validated(visit, partial(_partners, others, moments), rng)
         moments[task], mean = visit.moments()
         facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
@@ -1279,7 +1282,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         """The state of tasks with given moments in a basis."""
         rho = self.regularization
         members: dict[int, list[Moments]] = {}
-        records = {u: {"frozen": None, **facts} if u == task else vars(known[u]) for u in moments}
+        records = {u: vars(m) for u, m in known.items()}
+        records |= {task: {"frozen": None, **facts}}
         for u, m in moments.items():
             members.setdefault(records[u]["family"], []).append(m)
         pooled = {f: pooled_scatters(group, self.shared_labels) for f, group in members.items()}
@@ -1310,10 +1314,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             state = replace(state, pools=_pools(state, self.shared_labels))
         if not self.freeze:
             return state
-        tasks = [
-            (u, replace(m, frozen=self._read(state, m)) if u == task else m) for u, m in state.tasks
-        ]
-        return replace(state, tasks=tuple(tasks))
+        tasks = dict(state.tasks)
+        if task in tasks:
+            tasks[task] = replace(tasks[task], frozen=self._read(state, tasks[task]))
+        return replace(state, tasks=tuple(tasks.items()))
 
     def _beyond(self, n_others: int) -> bool:
         """Whether these are more tasks than a visit takes into account one by one."""
@@ -1594,6 +1598,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         total = sum(m.n_rows for m in memories)
         member = memories[families.index(Counter(families).most_common(1)[0][0])]
         mean = sum(m.n_rows / total * m.mean for m in memories) if mean is None else mean
+        if np.shape(mean) != (wanted := state.dictionary.shape[1:]):
+            raise ValueError(
+                f"mean has shape {np.shape(mean)}: give {wanted}, a number for each feature"
+            )
         omega, spread = state.shared(member.family)
         shrinkage = self._knobs(state, member)[1]
         V, psi = _discriminants(omega, spread, complete=_floors([shrinkage]))
@@ -1609,8 +1617,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         return self
 
     def _without(self, task: Hashable) -> PLDAState:
-        old, _ = self._known(task)
-        left = {u: m for u, m in old.tasks if u != task}
+        old, memory = self._known(task)
+        left = {u: m for u, m in old.tasks if m.number != memory.number}
         if not left:
             blank: dict[str, Any] = dict(tasks=(), families={}, pools={}, move=None, moves=0)
             return replace(old, dictionary=old.dictionary[:0].copy(), **blank)
@@ -1862,9 +1870,15 @@ class _Part(NamedTuple):
 _Rule: TypeAlias = tuple[_Floats, _Floats]
 
 
+def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> _Places:
+    """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
+    place = {label: number for number, label in enumerate(labels)}
+    return np.array([place.get(label, -1) for label in wanted], dtype=np.intp)
+
+
 def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rule:
     """Matrix and offset of the log-likelihoods of classes, rows in the unit of their task."""
-    means = m.means[[m.labels.index(label) for label in labels]] / np.sqrt(m.unit)
+    means = m.means[_places_among(m.labels, labels)] / np.sqrt(m.unit)
     sigma = m.scatter + regularization * np.eye(len(m.within))
     A = linalg.cho_solve(linalg.cho_factor(sigma, check_finite=False), means.T, check_finite=False)
     return A, -0.5 * np.sum(means.T * A, axis=0)
@@ -1874,19 +1888,20 @@ def _answers(
     visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
 ) -> _Places:
     """Classes (3, n) of the held-out rows with such labels: true, by own means, by a rule."""
-    codes = np.array([labels.index(a) if a in labels else -1 for a in visit.labels])[visit.codes]
+    codes = _places_among(labels, visit.labels)[visit.codes]
     rows = part.held & (codes >= 0)
     Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
     Z = (Z - visit.basis @ part.mean) / np.sqrt(part.own.unit)
     A, b = _mean_rule(part.own, part.own.labels, regularization)
-    names = np.array([labels.index(a) if a in labels else -1 for a in part.own.labels])
+    names = _places_among(labels, part.own.labels)
     own, given = names[np.argmax(Z @ A + b, axis=1)], np.argmax(Z @ rule[0] + rule[1], axis=1)
     return np.array([codes[rows], own, given])
 
 
 def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularization: float) -> bool:
     """Whether a label means the same in a visited task as in other tasks together."""
-    labels = [label for label in visit.labels if label in joint.labels]
+    known = frozenset(joint.labels)
+    labels = [label for label in visit.labels if label in known]
     if len(labels) < 2:
         return True
     rest = _mean_rule(joint, labels, regularization), labels, regularization
@@ -1914,8 +1929,7 @@ def _alike(visit: "_Visit", parts: Sequence[_Part], within: _Floats, regularizat
     """Whether others' scatter says no less of held-out rows than none, or than the task's own."""
     ridge, found = regularization * np.eye(len(within)), [np.zeros((3, 0))]
     for held, own, mean in parts:
-        places = [own.labels.index(a) if a in own.labels else -1 for a in visit.labels]
-        classes = np.array(places)[visit.codes]
+        classes = _places_among(own.labels, visit.labels)[visit.codes]
         rows = held & (classes >= 0)
         Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
         R = Z - visit.basis @ mean - own.means[classes[rows]]

@@ -592,3 +592,81 @@ def test_small_variances_are_shrunk_more():
     assert shrunken_variances([0.0, 1.0], 2.0, 0.0).tolist() == [0.0, 2.0]
     kept = shrunken_variances([0.1, 10.0], 1.0, 1.0) / [0.1, 10.0]
     np.testing.assert_allclose(kept, [0.1 / 1.1, 10 / 11])
+
+
+def labelled(names, seed=0, n_features=4):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(18) % 3)
+    X = rng.normal(size=(18, n_features)) + 3 * rng.normal(size=(3, n_features))[y]
+    return X, [names[place] for place in y]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(
+    "names", [[np.int64(1), (1, 2), "a"], [np.datetime64("2020-01-01"), (1, 2), 3]]
+)
+def test_tuples_and_numbers_of_numpy_can_be_labels_of_one_task(names, keyed):
+    odd, plain = (LifelongPLDA(random_state=0, shared_labels=keyed, n_folds=2) for _ in range(2))
+    for task in range(3):
+        odd.partial_fit(*labelled(names, task), task=task)
+        plain.partial_fit(*labelled([0, 1, 2], task), task=task)
+    Z = labelled(names)[0]
+    for task in range(3):
+        found, expected = (one.task_metric(task).bilinear(Z, Z) for one in (odd, plain))
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_tuples_and_numbers_of_numpy_can_be_names_of_tasks(freeze):
+    settings = dict(own_weight=0.5, shrinkage=(1.0, 0.0, 0.0), max_old_tasks=2, freeze=freeze)
+    odd, plain = (LifelongPLDA(random_state=0, **settings) for _ in range(2))
+    names = [np.int64(3), (), (1, 2), np.datetime64("2020-01-01"), np.str_("n")]
+    for number in (0, 1, 2, 3, 4, 1, 0):
+        odd.partial_fit(*labelled([0, 1, 2], number), task=names[number])
+        plain.partial_fit(*labelled([0, 1, 2], number), task=number)
+    for number in (1, 0):
+        odd.forget(names[number])
+        plain.forget(number)
+    assert list(odd.tasks_) == names[2:]
+    Z = labelled([0, 1, 2])[0]
+    for number in plain.tasks_:
+        found = odd.task_metric(names[number]).bilinear(Z, Z)
+        np.testing.assert_array_equal(found, plain.task_metric(number).bilinear(Z, Z))
+
+
+@pytest.mark.parametrize("n_components", [2, 200])
+@pytest.mark.parametrize("value", [0.0, 3.3])
+def test_rows_without_any_spread_may_come_first_and_again(value, n_components):
+    learner = LifelongPLDA(n_components, random_state=1, n_folds=3)
+    constant = np.full((8, 6), value), np.arange(8) % 2
+    for task in ("constant", 0, 1, "constant", "constant"):
+        rows = constant if task == "constant" else labelled([0, 1, 2], task, 6)
+        learner.partial_fit(*rows, task=task)
+    X, y = labelled([0, 1, 2], 1, 6)
+    scores = learner.task_metric(1).bilinear(X, X)
+    np.fill_diagonal(scores, -np.inf)
+    assert np.mean(np.array(y)[scores.argmax(axis=1)] == y) > 0.6
+    flat = learner.task_metric("constant").bilinear(*constant[:1] * 2)
+    np.testing.assert_allclose(flat, flat[0, 0])
+    assert np.isfinite(flat).all()
+
+
+def test_references_of_one_class_or_of_one_row_are_enrolled():
+    learner = LifelongPLDA(random_state=0, shared_labels=True, n_folds=2)
+    X, y = labelled(["a", "b", "c"])
+    learner.partial_fit(X, y, task="t")
+    every, one = learner.enrol(X, y, task="t", common=0.5), np.array(y) == "b"
+    found = learner.enrol(X[one], ["b"] * one.sum(), task="t", common=0.5)
+    np.testing.assert_allclose(found, every[one], rtol=1e-12)
+    mean = X[one].mean(axis=0)
+    alone = learner.enrol(X[:1], ["b"], task="t", pull=1.0, common=0.25)
+    np.testing.assert_allclose(alone, [0.75 * X[0] + 0.25 * mean], rtol=1e-6)
+    with pytest.raises(ValueError, match="no dissimilar pair"):
+        learner.partial_fit(X[one], ["b"] * one.sum(), task="u")
+
+
+@pytest.mark.parametrize("mean", [0.0, np.zeros(3), np.zeros((1, 4))])
+def test_a_mean_of_another_shape_is_named(mean):
+    learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labelled([0, 1, 2]), task="t")
+    with pytest.raises(ValueError, match="mean has shape"):
+        learner.shared_metric(mean)
