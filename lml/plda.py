@@ -2078,6 +2078,11 @@ def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -
     return array
 
 
+def _shares(A: _Floats) -> bool:
+    """Whether there are numbers and all are from 0 to 1."""
+    return A.size > 0 and bool(0 <= A.min() <= A.max() <= 1)
+
+
 def _symmetric(A: _Floats) -> bool:
     """Whether a matrix is square and symmetric."""
     return A.shape == A.T.shape and np.array_equal(A, A.T)
@@ -2155,9 +2160,7 @@ def _unpack_tasks(
         own = slice(first, first := first + len(record["classes"]))
         expect(_symmetric(codes[place]), f"code of task {place}", codes[place], "symmetric")
         losses = _taken(arrays, f"losses{place}", (None, None))
-        expect(
-            losses.size > 0 and bool((losses >= 0).all()), f"losses{place}", losses, "at least 0"
-        )
+        expect(_shares(losses), f"losses{place}", losses, "from 0 to 1")
         frozen = _unpack_frozen(place, D, arrays) if record.pop("frozen") else None
         parts: dict[str, Any] = {
             "counts": counts[own].copy(),
