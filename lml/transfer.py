@@ -706,11 +706,16 @@ _FEW_SYSTEMS: _Systems = {
     "few, shared": _varied(**_FEW),
     "few, keyed": _varied(**_FEW, shared_labels=True, common=True),
 }
-_ENROLLED = {"pull": 1.0, "common": 0.5}  # class means, half their own
-_WHOLE: _Systems = {
+_RAW: _Systems = {
     "raw alone": _fixed(n_components=200, own_weight=1.0),
     "raw keyed": _fixed(n_components=200, shared_labels=True),
+}
+
+
+_ENROLLED = {"pull": 1.0, "common": 0.5}  # class means, half their own
+_CHOICE: _Systems = {
     "own choice": partial(follow_learner, [LifelongPLDA(617)]),
+    "own choice, alone": partial(follow_learner, [LifelongPLDA(617, own_weight=1.0)]),
     "own choice, keyed": partial(follow_learner, [LifelongPLDA(617, shared_labels=True)]),
     "own choice, keyed, enrolled": partial(
         follow_learner, [LifelongPLDA(617, shared_labels=True)], enrolled=_ENROLLED
@@ -745,7 +750,7 @@ def follow_honest(
 
 _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
-    "own choice, keyed, no ruin": partial(follow_honest, _WHOLE["own choice, keyed"]),
+    "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
 }
 
 
@@ -757,7 +762,8 @@ FOLLOWERS: _Systems = {
     **_REFIT,
     **_SIZE,
     **_FEW_SYSTEMS,
-    **_WHOLE,
+    **_RAW,
+    **_CHOICE,
     **_GUARDED,
 }
 
@@ -789,13 +795,14 @@ STUDIES = {
     "streams": Study((*_TABLES, "isolet-speakers"),
         ("alone", "alone, each", "shared", "keyed", "keyed, common means", "joint LDA",
          "joint logistic", "few, alone", "few, shared"), 20),
-    "tables": Study(_TABLES, ("pooled-scml", "oasis", "mtscml", "scml", "lifelong-oasis"), 20),
-    "orders": Study(_TABLES, ("shared", "keyed"), 3, (1, 2, 3, 4, 5)),
-    "parts": Study(_TABLES, tuple(_PARTS), 5),
-    "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 5),
+    "tables": Study(_TABLES, ("oasis", "pooled-scml"), 20),
+    "orders": Study(_TABLES, ("shared", "keyed"), 20, (1, 2, 3, 4, 5)),
+    "parts": Study(_TABLES, tuple(_PARTS), 20),
+    "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 20),
     "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 3),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice", "own choice, keyed"), 3),
-    "size": Study(("isolet",), tuple(_SIZE), 3),
+    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice, alone",
+        "own choice", "own choice, keyed", "own choice, keyed, enrolled"), 20),
+    "size": Study(("isolet",), tuple(_SIZE), 20),
     "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 5),
     "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
 }  # fmt: skip
