@@ -6,6 +6,7 @@ import csv
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -295,3 +296,14 @@ def test_the_command_lists_its_rows():
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert all(name in told.replace("\n", "") or name in told for name in ("oasis-raw", "lml-task"))
     assert not set(ROWS) & set(STEPS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc of Linux")
+def test_memory_of_the_parent_is_not_counted():
+    child = "from benchmarks.worker import peak_megabytes as p; print(p())"
+    parent = (
+        "import subprocess, sys; much = bytearray(b'x' * 400_000_000); "
+        f"print(subprocess.check_output([sys.executable, '-c', {child!r}], text=True))"
+    )
+    out = subprocess.check_output([sys.executable, "-c", parent], text=True, cwd=ROOT)
+    assert 20 < float(out) < 350
