@@ -803,7 +803,7 @@ STUDIES = {
     "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice, alone",
         "own choice", "own choice, keyed", "own choice, keyed, enrolled"), 20),
     "size": Study(("isolet",), tuple(_SIZE), 20),
-    "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 5),
+    "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 20),
     "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
 }  # fmt: skip
 
