@@ -1431,7 +1431,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         self,
         visit: "_Visit",
         parts: "Sequence[_Part]",
-        groups: Mapping[int, list[Moments]],
+        groups: Mapping[int, Any],
         weights: Any,
         shrinkages: Any,
     ) -> dict[Any, _Floats]:
@@ -1440,27 +1440,35 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
         images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
         for held, own, mean in parts:
             centred, codes = images - visit.basis @ mean, visit.codes
-            rest = shrinkages, (centred[held], centred[~held], codes[held], codes[~held])
-            found.append({None: [self._weighed(own, own, (1.0, 1.0), *rest)]})
-            for family, group in groups.items():
-                found[-1][family] = [self._weighed(own, group, w, *rest) for w in weights]
+            rows = centred[held], centred[~held], codes[held], codes[~held]
+            found.append({None: [self._losses(own.scatter, own.spread, shrinkages, rows)]})
+            for f, group in groups.items():
+                found[-1][f] = self._weighed(
+                    own, group, weights, shrinkages, rows, *found[-1][None]
+                )
         return {f: np.concatenate([part[f] for part in found], axis=2) for f in found[0]}
 
     def _weighed(
         self,
         own: Moments,
         group: Any,
-        weight: Any,
+        weights: Any,
         shrinkages: Any,
-        parts: tuple[_Floats, _Floats, _Places, _Places],
-    ) -> _Floats:
-        """Losses (n_shrinkages, n) of held-out rows for one pair of own weights."""
-        S, F = own.scatter, own.spread
-        if group is not own and weight != (1.0, 1.0):
-            S, F = _mixed(weight, (S, F), _with_own(group, own, self.shared_labels))
+        rows: "_Split",
+        alone: _Floats,
+    ) -> list[_Floats]:
+        """Losses (n_shrinkages, n) of held-out rows for each pair of own weights."""
+        if set(weights) == {(1.0, 1.0)}:
+            return [alone] * len(weights)
+        shared, plain = _with_own(group, own, self.shared_labels), (own.scatter, own.spread)
+        mixed = {w: _mixed(w, plain, shared) for w in weights if w != (1.0, 1.0)}
+        return [self._losses(*mixed[w], shrinkages, rows) if w in mixed else alone for w in weights]
+
+    def _losses(self, S: _Floats, F: _Floats, shrinkages: Any, rows: "_Split") -> _Floats:
+        """Losses (n_shrinkages, n) of held-out rows under a within scatter and a spread."""
         omega = S + self.regularization * np.eye(len(S))
         V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
-        return _row_losses(V, psi, shrinkages, *parts)
+        return _row_losses(V, psi, shrinkages, *rows)
 
     def _knobs(self, state: PLDAState, memory: TaskMemory) -> tuple[Any, Any]:
         """Own weight and shrinkage of a task: those of its family unless its own are clearly better."""
@@ -1833,6 +1841,9 @@ def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _
     if isinstance(group, Pool):
         return group.scatters(own, shared_labels)
     return pooled_scatters([*group, own], shared_labels)
+
+
+_Split: TypeAlias = tuple[_Floats, _Floats, _Places, _Places]
 
 
 def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
