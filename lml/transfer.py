@@ -507,23 +507,23 @@ def follow_learner(
     raw: Sequence[Task],
     protocol: Protocol,
     seed: int,
-    enrolled: Mapping[str, float] | None = None,
+    enrolled: Sequence[Mapping[str, float]] = ({},),
 ) -> list[_Step]:
     """Every step of a stream learnt by lifelong learners, of which validation chooses one.
 
-    `variants` are unfitted learners that differ in their parameters; `enrolled` is how they
-    enrol the references, None leaves these as they are.
+    `variants` are unfitted learners that differ in their parameters; `enrolled` are ways to
+    enrol the references, of which validation chooses one as well; {} leaves these as they are.
     """
     tasks, ks, steps, tables = _refitted(raw, protocol), protocol.n_neighbors, [], []
     learners = [_seeded(variant, seed) for variant in variants]
     for n, task in enumerate(tasks):
         begun = time.perf_counter()
         tables.append(_learn_and_try(learners, task, _asked(raw[n], protocol, seed), ks, enrolled))
-        (i, j), v = best_setting(tables)
-        seconds, best = time.perf_counter() - begun, learners[i]
-        errors = [_asked_error(best, t, "test", [ks[j]], enrolled)[0] for t in tasks[: n + 1]]
+        (i, p, j), v = best_setting(tables)
+        seconds, best, (k, how) = time.perf_counter() - begun, learners[i], (ks[j], enrolled[p])
+        errors = [_asked_errors(best, t, "test", [k], [how])[0][0] for t in tasks[: n + 1]]
         errors += [float("nan")] * (len(tasks) - n - 1)
-        said = {"variant": i, "n_neighbors": ks[j]}
+        said = {"variant": i, "n_neighbors": k, **(how if len(enrolled) > 1 else {})}
         steps.append(_Step(errors, v, said, seconds, best.state_nbytes_))
     return steps
 
@@ -534,21 +534,18 @@ def _seeded(learner: Any, seed: int) -> Any:
     return clone(learner).set_params(**dict.fromkeys(names, seed))
 
 
-def _asked_error(
-    learner: Any,
-    task: Task,
-    part: str,
-    ks: Sequence[int],
-    enrolled: Mapping[str, float] | None = None,
-) -> list[float]:
-    """Errors of a learner on a part of a known task for each k."""
-    X, y, R = getattr(task, f"X_{part}"), getattr(task, f"y_{part}"), task.X_train
-    if enrolled is not None:
-        R = learner.enrol(R, task.y_train, task=task.name, **enrolled)
-    metric = learner.task_metric(task.name)
-    kind = learner.metric_type_
-    scores = pairwise_scores(metric.psd() if kind == "distance" else metric, X, R, kind)
-    return _shares(scores, task.y_train, y, ks)
+def _asked_errors(
+    learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
+) -> list[list[float]]:
+    """Errors of a learner on a part of a known task for each way to enrol and each k."""
+    X, R, y = getattr(task, f"X_{part}"), task.X_train, task.y_train
+    metric, kind, errors = learner.task_metric(task.name), learner.metric_type_, []
+    metric = metric.psd() if kind == "distance" else metric
+    for how in enrolled:
+        references = learner.enrol(R, y, task=task.name, **how) if how else R
+        scores = pairwise_scores(metric, X, references, kind)
+        errors.append(_shares(scores, y, getattr(task, f"y_{part}"), ks))
+    return errors
 
 
 def _learn_and_try(
@@ -556,20 +553,20 @@ def _learn_and_try(
     task: Task,
     parts: Sequence[Task],
     ks: Sequence[int],
-    enrolled: Mapping[str, float] | None = None,
+    enrolled: Sequence[Mapping[str, float]],
 ) -> _Floats:
-    """Let learners see a task; their mean errors (learners, ks) on parts that were held out."""
+    """Let learners see a task; mean errors (learners, enrolled, ks) on parts that were held out."""
     errors = []
-    for part in parts if len(learners) * len(ks) > 1 else []:
+    for part in parts if len(learners) * len(enrolled) * len(ks) > 1 else []:
         if len(parts) > 1:  # folds: by copies that see the other folds
             held = [copy.deepcopy(one) for one in learners]
             held = [one.partial_fit(part.X_train, part.y_train, task=task.name) for one in held]
-            errors.append([_asked_error(one, part, "validation", ks, enrolled) for one in held])
+            errors.append([_asked_errors(one, part, "validation", ks, enrolled) for one in held])
     for one in learners:
         one.partial_fit(task.X_train, task.y_train, task=task.name)
     if len(parts) == 1:
-        errors = [[_asked_error(one, parts[0], "validation", ks, enrolled) for one in learners]]
-    return np.mean(errors or [[[0.0]]], axis=0)
+        errors = [[_asked_errors(one, parts[0], "validation", ks, enrolled) for one in learners]]
+    return np.mean(errors or [[[[0.0]]]], axis=0)
 
 
 def _at_the_end(step: _Step) -> list[_Step]:
@@ -712,15 +709,19 @@ _RAW: _Systems = {
 }
 
 
-_ENROLLED = {"pull": 1.0, "common": 0.5}  # class means, half their own
-_CHOICE: _Systems = {
-    "own choice": partial(follow_learner, [LifelongPLDA(617)]),
-    "own choice, alone": partial(follow_learner, [LifelongPLDA(617, own_weight=1.0)]),
-    "own choice, keyed": partial(follow_learner, [LifelongPLDA(617, shared_labels=True)]),
-    "own choice, keyed, enrolled": partial(
-        follow_learner, [LifelongPLDA(617, shared_labels=True)], enrolled=_ENROLLED
-    ),
+_PULLS: list[dict[str, float]] = [{}, {"pull": 0.5}, {"pull": 1.0}]
+_MEANS = [{"pull": 1.0, "common": 0.5}]  # class means, half their own
+_OURS = {
+    "": [LifelongPLDA(617)],
+    ", alone": [LifelongPLDA(617, own_weight=1.0)],
+    ", keyed": [LifelongPLDA(617, shared_labels=True)],
 }
+_CHOICE: _Systems = {
+    **{f"own choice{name}": partial(follow_learner, own) for name, own in _OURS.items()},
+    **{f"own choice{name}, enrolled": partial(
+        follow_learner, own, enrolled=_MEANS if "keyed" in name else _PULLS
+    ) for name, own in _OURS.items()},
+}  # fmt: skip
 
 
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
@@ -800,8 +801,7 @@ STUDIES = {
     "parts": Study(_TABLES, tuple(_PARTS), 20),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 20),
     "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 3),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", "own choice, alone",
-        "own choice", "own choice, keyed", "own choice, keyed, enrolled"), 20),
+    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE), 20),
     "size": Study(("isolet",), tuple(_SIZE), 20),
     "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 20),
     "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
