@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
 from lml.coding import _finite
-from lml.metrics import FactoredMetric, _Floats, _is_whole, _Matrix, _MatrixLike
+from lml.metrics import FactoredMetric, _Floats, _is_whole, _Matrix, _MatrixLike, _svd
 from lml.triplets import triplet_gradient
 
 __all__ = [
@@ -327,7 +327,7 @@ def polar_factors(dictionary: ArrayLike) -> tuple[_Floats, _Floats]:
     if squares[0] > 0.01 * squares[-1]:  # rows after a step; otherwise squaring loses digits
         roots = np.sqrt(squares)
         return (left * roots) @ left.T, (left / roots) @ (left.T @ L)
-    left, values, right = linalg.svd(L, full_matrices=False)
+    left, values, right = _svd(L)
     return (left * values) @ left.T, left @ right
 
 

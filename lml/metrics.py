@@ -661,9 +661,18 @@ class _Distance:
         return length**2 if squared else length
 
 
+def _svd(A: _Floats, full_matrices: bool = False) -> tuple[_Floats, _Floats, _Floats]:
+    """Singular vectors and values; by QR steps where divide and conquer does not converge."""
+    try:
+        parts = linalg.svd(A, full_matrices)
+    except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
+        parts = linalg.svd(A, full_matrices, lapack_driver="gesvd")
+    return parts
+
+
 def _row_basis(L: _Floats) -> _Floats:
     """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
-    _, values, rows = linalg.svd(L, full_matrices=False)
+    _, values, rows = _svd(L)
     return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
 
 

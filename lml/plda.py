@@ -10,9 +10,8 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial, reduce
-from itertools import islice
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -23,8 +22,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.fisher import _class_means, _leading, fisher_directions
-from lml.initialisation import _residual_directions, orthonormal_rows
+from lml.fisher import _class_means
+from lml.initialisation import orthonormal_rows
 from lml.lifelong import (
     _check_choice,
     _check_classes,
@@ -35,872 +34,89 @@ from lml.lifelong import (
     _check_seed,
     _check_table,
     _columns,
-    _fits,
     _lock,
 )
-from lml.metrics import FactoredMetric, _as_matrix, _Floats, _Matrix, _MatrixLike, _Places, _plain
+from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places, _plain
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.penalties import OffDiagonalL1
-from lml.single_task import TaskMetricsMixin
-from lml.state import (
-    about,
-    decode,
-    decode_parameters,
-    encode,
-    encode_parameters,
-    expect,
-    read_state,
-    reading,
-    write_state,
+from lml.plda_memory import (
+    PLDAState,
+    Pool,
+    TaskMemory,
+    _all_moments,
+    _basis,
+    _by_family,
+    _caught_up,
+    _code,
+    _common,
+    _follow,
+    _guesses,
+    _Key,
+    _less_task,
+    _moved_pools,
+    _pack,
+    _partner_pools,
+    _pools,
+    _renewed,
+    _span,
+    _table,
+    _union,
+    _unpack,
+    _waits,
+    _with_sums,
+    _written,
+    whitened_rows,
 )
+from lml.single_task import TaskMetricsMixin
+from lml.state import decode_parameters, encode_parameters, expect, read_state, reading, write_state
 from lml.triplets import _Seed
-
-__all__ = [
-    "Follow",
-    "LifelongPLDA",
-    "LogRatioMetric",
-    "Moments",
-    "PLDAState",
-    "Pool",
-    "TaskMemory",
-    "log_ratio_coefficients",
-    "pooled_scatters",
-    "remembered_moments",
-    "shrunken_variances",
-    "whitened_rows",
-]
-
-
-def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]:
-    """Coefficients of the log-ratio in coordinates with within-class covariance I.
-
-    Parameters
-    ----------
-    between : array-like of shape (k,)
-        Between-class variances p >= 0 of the coordinates.
-
-    Returns
-    -------
-    product : ndarray of shape (k,)
-        p / (1 + 2p), of the products x_i z_i.
-    square : ndarray of shape (k,)
-        p^2 / ((1 + p)(1 + 2p)), of -x_i^2 / 2 and -z_i^2 / 2.
-    constant : float
-        Sum of log(1 + p) - log(1 + 2p) / 2.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eq. (plda-ratio).
-
-    Examples
-    --------
-    >>> product, square, constant = log_ratio_coefficients([1.0])
-    >>> round(product.item(), 4), round(square.item(), 4), round(constant, 4)
-    (0.3333, 0.1667, 0.1438)
-    """
-    p = np.asarray(between, dtype=float)
-    product, square = p / (1 + 2 * p), p * p / ((1 + p) * (1 + 2 * p))
-    return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
-
-
-def _log_ratios(between: _Floats, Q: _Floats, R: _Floats) -> _Floats:
-    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
-    product, square, constant = log_ratio_coefficients(between)
-    own = 0.5 * (Q * Q) @ square
-    return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
-
-
-class LogRatioMetric(FactoredMetric):
-    """The log-ratio of same and different class, as a metric that ranks rows.
-
-    M = H' diag(p / (1 + 2p)) H is its bilinear part. `bilinear`, `paired` and `quadratic` give
-    the log-ratio; every other operation is that of M.
-
-    Parameters
-    ----------
-    mean : array-like of shape (n_features,)
-        Is subtracted from all rows.
-    rows : array-like of shape (k, n_features)
-        H: in the coordinates H(x - mean) the within-class covariance is I and the
-        between-class covariance diagonal.
-    between : array-like of shape (k,)
-        Its diagonal p, at least 0.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-ratio) and (plda-diagonal).
-
-    Examples
-    --------
-    >>> metric = LogRatioMetric([1.0, 0.0], [[1.0, 0.0]], [1.0])
-    >>> metric.bilinear([[2.0, 5.0]], [[3.0, 0.0]]).round(4).tolist()
-    [[0.3938]]
-    """
-
-    def __init__(self, mean: _MatrixLike, rows: _MatrixLike, between: _MatrixLike) -> None:
-        between = _as_matrix(between, "between")
-        if (between < 0).any():
-            raise ValueError(f"between holds {between.min()}: variances are at least 0")
-        super().__init__(0.0, rows, log_ratio_coefficients(between)[0], np.size(mean))
-        self._mean, self._between = _as_matrix(mean, "mean"), between
-        self._shift = self.factor @ self._mean
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (LogRatioMetric, (self._mean, self.factor, self._between))
-
-    @property
-    def mean(self) -> _Floats:
-        """What is subtracted from all rows, shape (n_features,)."""
-        return self._mean
-
-    @property
-    def between(self) -> _Floats:
-        """Between-class variances p of the coordinates, shape (k,)."""
-        return self._between
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows, the variances and the mean."""
-        return super().nbytes + self._between.nbytes + self._mean.nbytes
-
-    def coordinates(self, X: _MatrixLike) -> _Floats:
-        """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
-        return self.image(X) - self._shift
-
-    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
-        """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
-        return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
-
-    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
-        """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
-        Q, R = self.coordinates(X), self.coordinates(Z)
-        if Q.shape != R.shape:
-            raise ValueError(f"X has {len(Q)} rows, but Z has {len(R)}: pass as many")
-        product, square, constant = log_ratio_coefficients(self._between)
-        return (Q * R) @ product - 0.5 * (Q * Q + R * R) @ square + constant
-
-    def symmetrized(self) -> "LogRatioMetric":
-        """The log-ratio is symmetric already: the metric itself."""
-        return self
-
-    def psd(self) -> "LogRatioMetric":
-        """Its bilinear part is positive semi-definite: the metric itself."""
-        return self
-
-    def map_rows(self, X: _MatrixLike, role: str) -> _Floats:
-        """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
-
-        Derived in chapter 25 (plda), eq. (plda-stretch). Coordinates with p = 0 are left out, shape
-        (n, k').
-        """
-        used = self._between > 0
-        p, rows = self._between[used], self.coordinates(X)[:, used]
-        square = log_ratio_coefficients(p)[1]
-        return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
-
-    def components(self, max_features: int = 4096) -> _Floats:
-        """A map L (k', n_features) with L'L = M; coordinates with p = 0 are left out."""
-        used = self._between > 0
-        return np.sqrt(self.core[used])[:, None] * self.factor[used]
-
-    def embed(self, X: _MatrixLike) -> _Floats:
-        """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
-        used = self._between > 0
-        return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
-
-
-class Moments(NamedTuple):
-    """Counts, means and within-class scatter of labelled rows, in some coordinates.
-
-    Attributes
-    ----------
-    labels : tuple
-        Of the c classes.
-    counts : ndarray of shape (c,)
-        Rows of each class.
-    means : ndarray of shape (c, k)
-        Class means, with the mean of all rows at 0.
-    within : ndarray of shape (k, k)
-        Sum over rows of the outer products of their deviations from the class mean.
-    trace : float
-        Trace of the within scatter in the input space.
-    n_features : int
-        Dimensions of the input space.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-scatters) and (plda-tail).
-    """
-
-    labels: tuple[Any, ...]
-    counts: _Places
-    means: _Floats
-    within: _Floats
-    trace: float
-    n_features: int
-
-    @property
-    def scale(self) -> float:
-        """What both scatters are divided by."""
-        between = float(self.counts @ np.sum(self.means**2, axis=1))
-        within = self.trace if self.trace > 1e-12 * between else between
-        return (within or 1.0) / self.n_features
-
-    @property
-    def unit(self) -> float:
-        """Mean within-class variance of a feature."""
-        return self.scale / max(int(self.counts.sum()) - len(self.counts), 1)
-
-    @property
-    def scatter(self) -> _Floats:
-        """The scaled within scatter S_t, (k, k)."""
-        return self.within / self.scale
-
-    @property
-    def spread(self) -> _Floats:
-        """Rows (c, k) whose scatter is the scaled between scatter B_t."""
-        return np.sqrt(self.counts / self.scale)[:, None] * self.means
-
-
-def _moments(
-    X: _Matrix, codes: _Places, labels: Sequence[Any], basis: _Floats | None = None
-) -> tuple[Moments, _Floats]:
-    """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
-    counts, means = _class_means(X, codes)
-    mean = counts @ means / len(codes)
-    Y = X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True)
-    Y = Y.toarray() if sparse.issparse(Y) else Y
-    image = means if basis is None else means @ basis.T
-    R = Y - image[codes]
-    squares = (X.multiply(X) if sparse.issparse(X) else X * X).sum()
-    trace = float(squares - counts @ np.sum(means**2, axis=1))
-    if basis is None or len(basis) == X.shape[1] or trace < 1e-12 * squares:
-        trace = float(np.sum(R * R))  # no cancellation
-    centred = image - counts @ image / len(codes)
-    return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
-
-
-def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
-    """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
-    n, m = a.counts.sum(), b.counts.sum()
-    labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
-    place = {label: number for number, label in enumerate(labels)}
-    counts, sums, parts = np.zeros(len(labels), dtype=int), np.zeros((len(labels), len(shift))), []
-    for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
-        places = [place[label] for label in part.labels]
-        parts.append((places, part.counts, part.means + move))
-        counts[places] += part.counts
-        sums[places] += part.counts[:, None] * parts[-1][2]
-    means = sums / counts[:, None]
-    gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
-    gap = np.concatenate(gaps)
-    within, trace = a.within + b.within + gap.T @ gap, a.trace + b.trace + np.sum(gap**2)
-    return Moments(labels, counts, means, within, float(trace), a.n_features)
-
-
-def _joint(moments: Sequence[Moments]) -> Moments:
-    """Moments of the rows of several tasks together, each task's mean at 0."""
-    joined = moments[0]
-    for m in moments[1:]:
-        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
-    return joined
-
-
-def pooled_scatters(
-    moments: Sequence[Moments], shared_labels: bool = False
-) -> tuple[_Floats, _Floats]:
-    """What several tasks say together about within-class and between-class scatter.
-
-    Parameters
-    ----------
-    moments : list of Moments
-        Of the tasks, in the same coordinates.
-    shared_labels : bool, default=False
-        Whether a label means the same class in every task. False averages the tasks'
-        scatters; True joins the rows of a class over tasks.
-
-    Returns
-    -------
-    within : ndarray of shape (k, k)
-        S, scaled.
-    spread : ndarray of shape (r, k)
-        Rows with spread' spread = B.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-pooled) and (plda-keyed).
-    """
-    if not shared_labels:
-        within = np.mean([m.scatter for m in moments], axis=0)
-        return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
-    joined = _joint(moments)
-    return joined.scatter, joined.spread
-
-
-def _discriminants(
-    omega: _Floats, spread: _Floats, complete: bool = False
-) -> tuple[_Floats, _Floats]:
-    """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
-
-    Without `complete` only as many columns as `spread` has rows, or k.
-    """
-    lower = linalg.cholesky(omega, lower=True, check_finite=False)
-    half = linalg.solve_triangular(lower, spread.T, lower=True, check_finite=False)
-    full = complete and half.shape[1] < len(half)
-    U, s, _ = linalg.svd(half, full_matrices=full, check_finite=False)
-    psi = np.zeros(U.shape[1])
-    psi[: len(s)] = s * s
-    V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)
-    return V, psi
-
-
-def whitened_rows(
-    within: _Floats, spread: _Floats, regularization: float, n_components: int
-) -> _Floats:
-    """Rows T of a dictionary: T (S + rho I) T' = I, T B T' diagonal and falling.
-
-    Parameters
-    ----------
-    within : ndarray of shape (k, k)
-        S.
-    spread : ndarray of shape (r, k)
-        With spread' spread = B.
-    regularization : float
-        rho > 0.
-    n_components : int
-        Most rows. Fewer than k: half of them are the best discriminants, the others the
-        leading principal directions that are left.
-
-    Returns
-    -------
-    ndarray of shape (min(n_components, k), k)
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-dictionary) and (plda-span).
-    """
-    k = len(within)
-    Z, sigma = np.eye(k), within + regularization * np.eye(k)
-    if n_components < k:
-        best = _leading(within, spread, regularization, max(1, n_components // 2))
-        best = orthonormal_rows(best)
-        outside = np.eye(k) - best.T @ best
-        _, principal = linalg.eigh(outside @ (within + spread.T @ spread) @ outside)
-        Z = np.concatenate([best, principal.T[::-1][: n_components - len(best)]])
-    sigma = Z @ sigma @ Z.T
-    V, _ = _discriminants((sigma + sigma.T) / 2, spread @ Z.T, complete=True)
-    T = V.T @ Z
-    largest = np.take_along_axis(T, np.argmax(np.abs(T), axis=1)[:, None], axis=1)
-    return T * np.sign(largest)
-
-
-@dataclass(frozen=True, eq=False)
-class TaskMemory:
-    """What a `LifelongPLDA` keeps of a task; no rows.
-
-    Attributes
-    ----------
-    number : int
-        Position in the order of first appearance, from 0.
-    classes : tuple
-        Labels, in the order in which they were first seen.
-    counts : ndarray of shape (c,)
-        Rows of each class.
-    mean : ndarray of shape (n_features,)
-        Mean of the task's rows.
-    code : ndarray of shape (d, d)
-        N_t, the within-class scatter (with rho I) in the dictionary.
-    class_means : ndarray of shape (c, d)
-        Scaled class means in the dictionary.
-    trace : float
-        Trace of the unscaled within scatter.
-    scale : float
-        What the scatters are divided by.
-    family : int
-        Tasks of one family share their statistics.
-    losses : ndarray of shape (n_weights, n_shrinkages)
-        Validation loss at the last visit for each own weight and shrinkage that was tried.
-    n_visits : int
-        Calls of ``partial_fit``.
-    frozen : LogRatioMetric or None
-        The read-out at the last visit, where answers must not change.
-    moves : int
-        Moves of the dictionary before the code and the class means were written.
-    """
-
-    number: int
-    classes: tuple[Any, ...]
-    counts: _Places
-    mean: _Floats
-    code: _Floats
-    class_means: _Floats
-    trace: float
-    scale: float
-    family: int
-    losses: _Floats
-    n_visits: int
-    frozen: LogRatioMetric | None = None
-    moves: int = 0
-
-    @property
-    def n_rows(self) -> int:
-        """Rows over all visits that count."""
-        return int(self.counts.sum())
-
-    @property
-    def unit(self) -> float:
-        """Mean within-class variance of a feature; rows are measured in its root."""
-        return self.scale / max(self.n_rows - len(self.counts), 1)
-
-    @property
-    def guesses(self) -> bool:
-        """Whether its validation cannot be told from guessing: it has nothing to give."""
-        return _guesses(float(self.losses.min()), self.counts)
-
-    @property
-    def spread(self) -> _Floats:
-        """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
-        return np.sqrt(self.counts)[:, None] * self.class_means
-
-    def __post_init__(self) -> None:
-        """Lock its arrays: nobody changes them by accident."""
-        for array in (self.counts, self.mean, self.code, self.class_means, self.losses):
-            array.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TaskMemory, tuple(vars(self).values())  # a copy is locked too
-
-
-@dataclass(frozen=True, eq=False)
-class PLDAState:
-    """Everything that a `LifelongPLDA` has learned; replaced as a whole, never changed.
-
-    Attributes
-    ----------
-    dictionary : ndarray of shape (d, n_features)
-        L.
-    tasks : tuple of (task, TaskMemory)
-        In the order of first appearance.
-    families : dict
-        Family to its within code (d, d) and its spread (r, d), r <= d.
-    regularization : float
-        rho with which the codes were made.
-    root : int
-        Seed of the folds.
-    columns : tuple of str or None
-        Names of the features, when the first task was a data frame.
-    pools : dict
-        Sums over tasks: under None the `Pool` of all, under (family, guesses) that of the
-        family's tasks that cannot, or can, be told from guessing. Empty until there are more
-        tasks than a visit takes into account one by one.
-    move : Follow or None
-        How a code in the dictionary before its last move becomes one in the present dictionary;
-        None when no code waits for it.
-    moves : int
-        Moves of the dictionary since there are sums.
-    """
-
-    dictionary: _Floats
-    tasks: tuple[tuple[Hashable, TaskMemory], ...]
-    families: dict[int, tuple[_Floats, _Floats]]
-    regularization: float
-    root: int
-    columns: tuple[Any, ...] | None = None
-    pools: "dict[tuple[int, bool] | None, Pool]" = field(default_factory=dict)
-    move: "Follow | None" = None
-    moves: int = 0
-
-    def __post_init__(self) -> None:
-        """Lock the shared arrays, as each memory has locked its own."""
-        for array in (self.dictionary, *(part for pair in self.families.values() for part in pair)):
-            array.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PLDAState, tuple(vars(self).values())  # a copy is locked too
-
-    def current(self, memory: TaskMemory) -> TaskMemory:
-        """A memory, its code written in the dictionary as it is now."""
-        if self.move is None or memory.moves == self.moves:
-            return memory
-        return _followed(memory, self.move, self.regularization, self.moves)
-
-    def parts(self, family: int) -> "list[Pool]":
-        """Sums over the tasks of a family, those that guess apart."""
-        return [pool for key, pool in self.pools.items() if key is not None and key[0] == family]
-
-    def shared(self, family: int) -> tuple[_Floats, _Floats]:
-        """Within code (d, d) and spread of a family."""
-        if family in self.families:
-            return self.families[family]
-        pool = reduce(Pool.plus, self.parts(family))
-        T = self.dictionary @ _span(self.dictionary).T
-        within, spread = pool.scatters(shared_labels=True)
-        return _code(within, T, self.regularization), spread @ T.T
-
-
-def _extended(Q: _Floats, rows: _Floats) -> _Floats:
-    """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
-    rows = rows[np.any(rows, axis=1)]
-    for _ in range(2):  # once more for what rounding has left
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = rows - (rows @ Q.T) @ Q
-        rows = rows[np.linalg.norm(rows, axis=1) > 1e-8]
-    return np.concatenate([Q, orthonormal_rows(rows)])
-
-
-def remembered_moments(
-    memory: TaskMemory,
-    dictionary: _Floats,
-    regularization: float,
-    basis: _Floats,
-    back: _Floats | None = None,
-) -> Moments:
-    """Moments of a task, from its memory, in the coordinates of an orthonormal basis.
-
-    Parameters
-    ----------
-    memory : TaskMemory
-    dictionary : ndarray of shape (d, n_features)
-        In which its code is written.
-    regularization : float
-        rho in the code.
-    basis : ndarray of shape (k, n_features)
-        Orthonormal rows that begin with a basis of the dictionary, or that span the
-        input space.
-    back : ndarray of shape (d, d), optional
-        Inverse of dictionary @ basis[:d].T, where it is known.
-
-    Returns
-    -------
-    Moments
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-move) and (plda-tail).
-    """
-    (d, D), k = dictionary.shape, len(basis)
-    back = linalg.inv(dictionary @ basis[:d].T) if back is None else back
-    scatter = back @ memory.code @ back.T - regularization * np.eye(d)
-    if memory.trace <= 1e-12 * D * memory.scale:
-        scatter = np.zeros((d, d))  # of one whose rows are all means, rounding would be left
-    within = np.zeros((k, k))
-    within[:d, :d] = memory.scale * (scatter + scatter.T) / 2
-    tail = max(memory.trace - np.trace(within), 0.0) / max(D - d, 1)
-    within[range(d, k), range(d, k)] = tail
-    means = np.zeros((len(memory.counts), k))
-    means[:, :d] = np.sqrt(memory.scale) * memory.class_means @ back.T
-    return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
-
-
-def _basis(
-    X: _Matrix,
-    y: _Places,
-    L: _Floats | None,
-    n_components: int,
-    regularization: float,
-    rng: np.random.Generator,
-) -> _Floats:
-    """Orthonormal rows that hold the dictionary and the leading directions of new rows."""
-    D = X.shape[1]
-    if n_components >= D and (L is None or len(L) == D):
-        return np.eye(D)
-    Q = np.zeros((0, D)) if L is None else orthonormal_rows(L)
-    Q = _extended(Q, fisher_directions(X, y, None, regularization))
-    more = min(n_components, D - len(Q))
-    Q = _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
-    return Q if len(Q) else np.eye(1, D)  # rows of zeros
-
-
-class Follow(NamedTuple):
-    """What takes scatters and rows written in a dictionary to other rows.
-
-    Attributes
-    ----------
-    map : ndarray of shape (m, d)
-        A.
-    outside : ndarray of shape (m, m)
-        K, of the part outside the span of the dictionary.
-    gram : ndarray of shape (d, d)
-        R'R.
-    n_outside : int
-        D - d.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eq. (plda-follow).
-    """
-
-    map: _Floats
-    outside: _Floats
-    gram: _Floats
-    n_outside: int
-
-    def scatter(self, code: _Floats, trace: float) -> _Floats:
-        """A scatter whose trace in the input space is known, (m, m), symmetric."""
-        moved = self.map @ code @ self.map.T
-        if self.n_outside:
-            rest = max(trace - float(np.sum(self.gram * code)), 0.0) / self.n_outside
-            moved = moved + rest * self.outside
-        return (moved + moved.T) / 2
-
-
-def _follow(L: _Floats, rows: _Floats) -> Follow:
-    """From the dictionary L (d, D) to other rows (m, D)."""
-    d, D = L.shape
-    if d == D:
-        R = linalg.inv(L)
-        return Follow(rows @ R, np.zeros((len(rows), len(rows))), R.T @ R, 0)
-    Q = orthonormal_rows(L)
-    R, inside = linalg.inv(L @ Q.T), rows @ Q.T
-    return Follow(inside @ R, rows @ rows.T - inside @ inside.T, R.T @ R, D - d)
-
-
-def _followed(memory: TaskMemory, move: Follow, regularization: float, moves: int) -> TaskMemory:
-    """A memory after a move of the dictionary."""
-    trace = _full_trace(memory, regularization, move.gram.shape[0] + move.n_outside)
-    code, means = move.scatter(memory.code, trace), memory.class_means @ move.map.T
-    return replace(memory, code=code, class_means=means, moves=moves)
-
-
-def _full_trace(memory: TaskMemory, regularization: float, n_features: int) -> float:
-    """Trace of S_t + rho I in the input space."""
-    return memory.trace / memory.scale + regularization * n_features
-
-
-def _parted(a: Moments, b: Moments) -> Moments:
-    """Moments of a without the rows of b, which are among them."""
-    place = {label: number for number, label in enumerate(a.labels)}
-    places = [place[label] for label in b.labels]
-    counts, sums = a.counts.copy(), a.counts[:, None] * a.means
-    counts[places] -= b.counts
-    sums[places] -= b.counts[:, None] * b.means
-    left = np.flatnonzero(counts)
-    n, means = counts[left], sums[left] / counts[left, None]
-    gaps = [np.sqrt(n)[:, None] * (means - a.means[left])]
-    gaps.append(np.sqrt(b.counts)[:, None] * (b.means - a.means[places]))
-    gap = np.concatenate(gaps)
-    within, trace = a.within - b.within - gap.T @ gap, a.trace - b.trace - np.sum(gap**2)
-    labels = tuple(a.labels[number] for number in left)
-    return Moments(labels, n, means, within, max(float(trace), 0.0), a.n_features)
-
-
-def _span(L: _Floats) -> _Floats:
-    """Orthonormal rows of the span of a dictionary."""
-    return np.eye(len(L)) if len(L) == L.shape[1] else orthonormal_rows(L)
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Sums of the statistics of tasks, in coordinates of an orthonormal basis.
-
-    Attributes
-    ----------
-    size : int
-        Number of tasks.
-    within, between : ndarray of shape (k, k)
-        Sums of S_t and of B_t.
-    trace : float
-        Of the sum of S_t, in the input space.
-    joined : Moments or None
-        Of all rows, those of one label together, where labels are shared.
-    losses : dict
-        Shape of a table of losses to the number of tasks that have such a one, and their sum.
-    rows : ndarray of shape (k, k) or None
-        Sum of the tasks' own within-class scatters, where labels are shared.
-    rows_trace : float
-        Its trace in the input space.
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eqs. (plda-sums) and (plda-part).
-    """
-
-    size: int
-    within: _Floats
-    between: _Floats
-    trace: float
-    joined: Moments | None
-    losses: dict[tuple[int, ...], tuple[int, _Floats]]
-    rows: _Floats | None = None
-    rows_trace: float = 0.0
-
-    @property
-    def arrays(self) -> list[NDArray[Any]]:
-        """All that is kept in arrays."""
-        tables = [table for _, table in self.losses.values()]
-        joined = [] if self.joined is None else list(self.joined[1:4])
-        rows = [] if self.rows is None else [self.rows]
-        return [self.within, self.between, *tables, *joined, *rows]
-
-    def __post_init__(self) -> None:
-        """Lock all arrays."""
-        for array in self.arrays:
-            array.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pool, tuple(getattr(self, name.name) for name in fields(self))
-
-    def plus(self, other: "Pool") -> "Pool":
-        """The sums over the tasks of both."""
-        return self._changed(other, 1, lambda a, b: _merged(a, b, np.zeros(len(a.within))))
-
-    def less(self, other: "Pool") -> "Pool":
-        """The sums without tasks that are in them."""
-        return self._changed(other, -1, _parted)
-
-    def _changed(
-        self, other: "Pool", sign: int, join: Callable[[Moments, Moments], Moments]
-    ) -> "Pool":
-        joined = join(self.joined, other.joined) if self.joined and other.joined else None
-        a, b = self.rows, other.rows
-        rows = None if a is None or b is None else a + sign * b
-        within, between = self.within + sign * other.within, self.between + sign * other.between
-        losses = self._losses_with(other, sign)
-        n, trace = self.size + sign * other.size, max(self.trace + sign * other.trace, 0.0)
-        rows_trace = max(self.rows_trace + sign * other.rows_trace, 0.0)
-        return Pool(n, within, between, trace, joined, losses, rows, rows_trace)
-
-    def _losses_with(self, other: "Pool", sign: int) -> dict[tuple[int, ...], tuple[int, _Floats]]:
-        """Sums of tables of losses with those of other tasks, or without them."""
-        losses = dict(self.losses)
-        for shape, (n, table) in other.losses.items():
-            count, known = losses.pop(shape, (0, np.zeros(shape)))
-            if count + sign * n:
-                losses[shape] = count + sign * n, np.maximum(known + sign * table, 0.0)
-        return losses
-
-    def moved(self, move: Follow) -> "Pool":
-        """The sums in other coordinates."""
-        joined, rows, A = self.joined, self.rows, move.map
-        if joined is not None and rows is not None:
-            gaps = A @ (joined.within - rows) @ A.T  # of class means: nothing of them is outside
-            rows, gaps = move.scatter(rows, self.rows_trace), (gaps + gaps.T) / 2
-            joined = joined._replace(means=joined.means @ A.T, within=rows + gaps)
-            joined = joined._replace(trace=self.rows_trace + float(np.trace(gaps)))
-        within, between = move.scatter(self.within, self.trace), A @ self.between @ A.T
-        between = (between + between.T) / 2
-        return replace(self, within=within, between=between, joined=joined, rows=rows)
-
-    @cached_property
-    def spread(self) -> _Floats:
-        """Rows whose scatter is the sum of B_t."""
-        values, V = linalg.eigh(self.between)
-        used = values > values[-1] * len(values) * np.finfo(float).eps
-        return (V * np.sqrt(np.where(used, values, 0.0))).T[used | (values == values[-1])]
-
-    def scatters(
-        self, own: Moments | None = None, shared_labels: bool = False
-    ) -> tuple[_Floats, _Floats]:
-        """Within scatter and spread of these tasks and one more, as `pooled_scatters` has them."""
-        if shared_labels and self.joined is not None:
-            joined = self.joined
-            joined = joined if own is None else _merged(joined, own, np.zeros(len(joined.within)))
-            return joined.scatter, joined.spread
-        within, rows, size = self.within, self.spread, self.size
-        if own is not None:
-            within, rows, size = within + own.scatter, np.concatenate([rows, own.spread]), size + 1
-        return within / size, rows / np.sqrt(size)
-
-
-def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
-    """The sums of one task."""
-    F, losses = moments.spread, {memory.losses.shape: (1, memory.losses)}
-    parts = moments.scatter, F.T @ F, memory.trace / memory.scale
-    if not shared_labels:
-        return Pool(1, *parts, None, losses)
-    return Pool(1, *parts, moments, losses, moments.within, moments.trace)
-
-
-def _drowned(rest: Pool, whole: Pool) -> bool:
-    """Whether so little is left of sums that rounding could show."""
-    sizes = []
-    for pool in (rest, whole):
-        parts = [pool.trace, float(np.trace(pool.between))]
-        if pool.joined is not None:
-            between = pool.joined.counts @ np.sum(pool.joined.means**2, axis=1)
-            parts += [pool.joined.trace, float(between)]
-        sizes.append(np.array(parts))
-    return bool(np.any(sizes[0] < 1e-6 * sizes[1]))
-
-
-_Key = tuple[int, bool] | None
-
-
-def _pools(state: PLDAState, shared_labels: bool, wanted: Any = None) -> dict[_Key, Pool]:
-    """Sums over the tasks of a state, made anew; all, or those with a wanted key."""
-    Q, pools = _span(state.dictionary), dict[_Key, Pool]()
-    keys = {u: _keys(m) for u, m in state.tasks}
-    chosen = {u: m for u, m in state.tasks if wanted is None or set(wanted) & set(keys[u])}
-    for u, moments in _all_moments(state, chosen, Q).items():
-        own = _pool(chosen[u], moments, shared_labels)
-        for key in keys[u]:
-            pools[key] = pools[key].plus(own) if key in pools else own
-    return pools
-
-
-def _keys(memory: TaskMemory) -> tuple[_Key, ...]:
-    """Of the sums that a task is in: of all tasks, and of its family."""
-    return None, (memory.family, memory.guesses)
-
-
-def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
-    """Sums without those of a task, made anew where it was nearly all that was in them."""
-    memory, pools = dict(state.tasks).get(task), dict(state.pools)
-    if memory is None:
-        return pools
-    shared = pools[None].joined is not None
-    moments = _all_moments(state, {task: memory}, _span(state.dictionary))[task]
-    for key in _keys(memory):
-        whole = pools.pop(key)
-        if whole.size > 1:
-            rest = whole.less(_pool(memory, moments, shared))
-            if _drowned(rest, whole):
-                left = tuple((u, m) for u, m in state.tasks if m.number != memory.number)
-                rest = _pools(replace(state, tasks=left), shared, [key])[key]
-            pools[key] = rest
-    return pools
-
-
-def _moved_pools(pools: Mapping[_Key, Pool], old: _Floats, new: _Floats) -> dict[_Key, Pool]:
-    """Sums in another orthonormal basis."""
-    if len(old) == len(new) == old.shape[1]:
-        return dict(pools)  # both are I
-    move = _follow(old, new)
-    return {key: pool.moved(move) for key, pool in pools.items()}
-
-
-def _union(group: Any) -> Moments:
-    """Moments of the rows of all tasks of a family together."""
-    joined: Moments | None = group.joined if isinstance(group, Pool) else _joint(group)
-    assert joined is not None  # labels are shared
-    return joined
-
-
-def _partner_pools(
-    pools: Mapping[_Key, Pool], most: int | None, may_leave: bool
-) -> tuple[dict[int, Pool], int]:
-    """The largest families, of those the latest, without tasks that only guess; the next number."""
-    new = 1 + max((key[0] for key in pools if key is not None), default=-1)
-    if not may_leave:
-        return {0: pools[None]}, new
-    sharing = {key[0]: pool for key, pool in pools.items() if key is not None and not key[1]}
-    largest = sorted(sharing, key=lambda f: (-sharing[f].size, -f))
-    return {f: sharing[f] for f in sorted(largest[:most])}, new
-
-
-def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[_Floats, _Floats]:
-    """Scatters of all tasks and one more, for the dictionary; labels are joined within families."""
-    groups: dict[int, Pool] = {}
-    for key, pool in pools.items():
-        if key is not None:
-            groups[key[0]] = groups[key[0]].plus(pool) if key[0] in groups else pool
-    parts = [(pool.size + (f == family), pool.scatters(own if f == family else None, True))
-             for f, pool in groups.items()]  # fmt: skip
-    if family not in groups:
-        parts.append((1, (own.scatter, own.spread)))
-    total = sum(size for size, _ in parts)
-    spread = np.concatenate([np.sqrt(size / total) * F for size, (_, F) in parts])
-    return np.sum([size / total * S for size, (S, _) in parts], axis=0), spread
+from lml.two_covariance import (
+    LogRatioMetric,
+    Moments,
+    _discriminants,
+    _floors,
+    _log_ratios,
+    _merged,
+    _mixed,
+    _moments,
+    _short,
+    pooled_scatters,
+    shrunken_variances,
+)
+
+__all__ = ["LifelongPLDA"]
+
+
+class _Visit(NamedTuple):
+    """Rows of one visit, a basis, and the moments and the mean that they are added to."""
+
+    X: _Matrix
+    codes: _Places
+    labels: list[Any]
+    basis: _Floats
+    before: tuple[Moments, _Floats] | None
+
+    def moments(self, rows: NDArray[np.bool_] | None = None) -> tuple[Moments, _Floats]:
+        """Moments with these rows of the visit, and the mean of the task."""
+        X, codes = (self.X, self.codes) if rows is None else (self.X[rows], self.codes[rows])
+        present, codes = np.unique(codes, return_inverse=True)
+        now, mean = _moments(X, codes, [self.labels[c] for c in present], self.basis)
+        if self.before is None:
+            return now, mean
+        old, old_mean = self.before
+        shift, share = mean - old_mean, now.counts.sum() / (now.counts.sum() + old.counts.sum())
+        return _merged(old, now, self.basis @ shift), old_mean + share * shift
+
+
+def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
+    """Number of the fold of each row; every class is spread over the folds."""
+    order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
+    first = 0
+    for code in range(codes.max() + 1):
+        rows = order[codes[order] == code]
+        folds[rows] = (first + np.arange(len(rows))) % n_folds
+        first += len(rows)
+    return np.unique(folds, return_inverse=True)[1]
 
 
 _OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), (1.0, 1.0))
@@ -914,35 +130,6 @@ _SHRINKAGES = (
     (0.3, 0.0, 0.3),
     (1.0, 1.0, 0.1),
 )
-
-
-def shrunken_variances(
-    psi: _Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
-) -> _Floats:
-    """Between-class variances p = g psi^2 / (psi + nu) + f of measured ones psi >= 0.
-
-    Parameters
-    ----------
-    psi : array-like of shape (k,)
-    scale, noise, floor : float
-        g, nu and f, all at least 0.
-
-    Returns
-    -------
-    ndarray of shape (k,)
-
-    Notes
-    -----
-    Derived in chapter 25 (plda), eq. (plda-wiener).
-
-    Examples
-    --------
-    >>> shrunken_variances([0.0, 1.0, 3.0], noise=1.0).tolist()
-    [0.0, 0.5, 2.25]
-    """
-    psi = np.maximum(psi, 0.0)
-    total = psi + noise
-    return scale * psi * np.divide(psi, total, out=np.zeros_like(total), where=total > 0) + floor
 
 
 _NEAREST = 5
@@ -967,6 +154,137 @@ def _row_losses(
         shares = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
         losses.append(shares[:, ::2].mean(axis=1))
     return np.array(losses)
+
+
+def _best(table: _Floats) -> tuple[int, int]:
+    """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
+    j = table.mean(axis=0).argmin()
+    return int(table[:, j].argmin()), int(j)
+
+
+def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
+    """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
+    smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
+    return omega + max(least - smallest, 0.0) * np.eye(len(omega))
+
+
+class _Part(NamedTuple):
+    """Rows of a visit that are held out, and the task's moments and mean without them."""
+
+    held: NDArray[np.bool_]
+    own: Moments
+    mean: _Floats
+
+
+_Rule: TypeAlias = tuple[_Floats, _Floats]
+
+
+def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> _Places:
+    """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
+    place = {label: number for number, label in enumerate(labels)}
+    return np.array([place.get(label, -1) for label in wanted], dtype=np.intp)
+
+
+def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rule:
+    """Matrix and offset of the log-likelihoods of classes, rows in the unit of their task."""
+    means = m.means[_places_among(m.labels, labels)] / np.sqrt(m.unit)
+    sigma = m.scatter + regularization * np.eye(len(m.within))
+    A = linalg.cho_solve(linalg.cho_factor(sigma, check_finite=False), means.T, check_finite=False)
+    return A, -0.5 * np.sum(means.T * A, axis=0)
+
+
+def _answers(
+    visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
+) -> _Places:
+    """Classes (3, n) of the held-out rows with such labels: true, by own means, by a rule."""
+    codes = _places_among(labels, visit.labels)[visit.codes]
+    rows = part.held & (codes >= 0)
+    Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
+    Z = (Z - visit.basis @ part.mean) / np.sqrt(part.own.unit)
+    A, b = _mean_rule(part.own, part.own.labels, regularization)
+    names = _places_among(labels, part.own.labels)
+    own, given = names[np.argmax(Z @ A + b, axis=1)], np.argmax(Z @ rule[0] + rule[1], axis=1)
+    return np.array([codes[rows], own, given])
+
+
+def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularization: float) -> bool:
+    """Whether a label means the same in a visited task as in other tasks together."""
+    known = frozenset(joint.labels)
+    labels = [label for label in visit.labels if label in known]
+    if len(labels) < 2:
+        return True
+    rest = _mean_rule(joint, labels, regularization), labels, regularization
+    true, own, given = np.concatenate([_answers(visit, p, *rest) for p in parts], axis=1)
+    shares = [np.bincount(a, minlength=len(labels)) / len(true) for a in (true, given)]
+    own_share, share = (np.mean(answer == true) for answer in (own, given))
+    return bool(share - (g := shares[0] @ shares[1]) > max(own_share - g, 0.0) / 2)
+
+
+def _log_likelihoods(sigma: _Floats, R: _Floats) -> _Floats:
+    """Of each row of R (n, k) under N(0, c sigma), c that of their mean square; no constant."""
+    size = np.mean(R * R) * len(sigma) / np.trace(sigma)
+    lower = np.sqrt(size) * linalg.cholesky(sigma, lower=True, check_finite=False)
+    half = linalg.solve_triangular(lower, R.T, lower=True, check_finite=False)
+    logs: _Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
+    return logs
+
+
+def _no_worse(gains: _Floats) -> bool:
+    """Whether a sum is not below 0 by more than two standard errors."""
+    return len(gains) == 0 or bool(gains.sum() >= -2 * np.sqrt(len(gains)) * gains.std())
+
+
+def _alike(visit: "_Visit", parts: Sequence[_Part], within: _Floats, regularization: float) -> bool:
+    """Whether others' scatter says no less of held-out rows than none, or than the task's own."""
+    ridge, found = regularization * np.eye(len(within)), [np.zeros((3, 0))]
+    for held, own, mean in parts:
+        classes = _places_among(own.labels, visit.labels)[visit.codes]
+        rows = held & (classes >= 0)
+        Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
+        R = Z - visit.basis @ mean - own.means[classes[rows]]
+        if len(R) and np.mean(R * R) > 1e-12 * own.unit:
+            scatters = within + ridge, own.scatter + ridge, np.eye(len(within))
+            found.append(np.array([_log_likelihoods(S, R) for S in scatters]))
+    theirs, *others = np.concatenate(found, axis=1)
+    return any(_no_worse(theirs - other) for other in others)
+
+
+def _partners(
+    others: Mapping[Hashable, TaskMemory], moments: Mapping[Hashable, Moments], may_leave: bool
+) -> tuple[dict[int, list[Moments]], int]:
+    """Families that a task can share with, tasks that only guess left out; the next number."""
+    groups: dict[int, list[Moments]] = {}
+    for u, m in others.items():
+        if not (may_leave and m.guesses):
+            groups.setdefault(m.family if may_leave else 0, []).append(moments[u])
+    return groups, 1 + max((m.family for m in others.values()), default=-1)
+
+
+def _joined(
+    losses: Mapping[Any, _Floats],
+    groups: Mapping[int, Any],
+    may_leave: bool,
+    new: int | None = None,
+    counts: _Places | None = None,
+    doubt: float = 2.0,
+) -> tuple[int, _Floats]:
+    """The family with the smallest loss, or a new one where sharing is worse beyond noise.
+
+    A new one also where nothing is better than guessing. Where a task may leave, the last weights
+    are those of being alone.
+    """
+    alone, new = losses[None], 1 + max(groups, default=-1) if new is None else new
+    if not groups:
+        return new if may_leave else 0, alone.mean(axis=2)
+    sharing = {f: losses[f][:-1] if may_leave else losses[f] for f in groups}
+    tables = {f: part.mean(axis=2) for f, part in sharing.items()}
+    best = min(groups, key=lambda f: tables[f][_best(tables[f])])
+    shared, own = sharing[best][_best(tables[best])], alone[_best(alone.mean(axis=2))]
+    gain = shared - own  # of being alone, row by row
+    leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
+    if counts is not None:
+        leaves |= _guesses(min(tables[best].min(), own.mean()), counts)
+    return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
 
 
 class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
@@ -1029,10 +347,11 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 25 (plda), eqs. (plda-ratio), (plda-code), (plda-readout), (plda-validation),
-    (plda-guess), (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow).
-    Tasks that share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in
-    the paper; the metric of a task has its form L' W_t L (section III-C, eq. 4).
+    Derived in chapter 25 (two_covariance), eq. (plda-ratio); chapter 26 (plda_memory), eqs.
+    (plda-code) and (plda-guess); chapter 27 (plda), eqs. (plda-readout), (plda-validation),
+    (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow). Tasks that
+    share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in the paper;
+    the metric of a task has its form L' W_t L (section III-C, eq. 4).
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -1520,7 +839,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
         Notes
         -----
-        Derived in chapter 25 (plda), eq. (plda-stretch).
+        Derived in chapter 25 (two_covariance), eq. (plda-stretch).
         """
         now = self._snapshot()
         metric = now.task_metric(task)
@@ -1579,7 +898,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
 
         Notes
         -----
-        Derived in chapter 25 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 27 (plda), eqs. (plda-enrol) and (plda-targets).
         """
         for name, value in (("pull", pull), ("common", common)):
             _check_number(name, value, 0)
@@ -1735,49 +1054,6 @@ def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     return value, value
 
 
-def _all_moments(
-    state: PLDAState, memories: Mapping[Hashable, TaskMemory], basis: _Floats
-) -> dict[Hashable, Moments]:
-    """Moments of tasks in an orthonormal basis; the dictionary is inverted once."""
-    L, rho = state.dictionary, state.regularization
-    back, now = linalg.inv(L @ basis[: len(L)].T), state.current
-    return {u: remembered_moments(now(m), L, rho, basis, back) for u, m in memories.items()}
-
-
-class _Visit(NamedTuple):
-    """Rows of one visit, a basis, and the moments and the mean that they are added to."""
-
-    X: _Matrix
-    codes: _Places
-    labels: list[Any]
-    basis: _Floats
-    before: tuple[Moments, _Floats] | None
-
-    def moments(self, rows: NDArray[np.bool_] | None = None) -> tuple[Moments, _Floats]:
-        """Moments with these rows of the visit, and the mean of the task."""
-        X, codes = (self.X, self.codes) if rows is None else (self.X[rows], self.codes[rows])
-        present, codes = np.unique(codes, return_inverse=True)
-        now, mean = _moments(X, codes, [self.labels[c] for c in present], self.basis)
-        if self.before is None:
-            return now, mean
-        old, old_mean = self.before
-        shift, share = mean - old_mean, now.counts.sum() / (now.counts.sum() + old.counts.sum())
-        return _merged(old, now, self.basis @ shift), old_mean + share * shift
-
-
-def _short(spread: _Floats) -> _Floats:
-    """At most as many rows as columns with the same scatter."""
-    if len(spread) <= spread.shape[1]:
-        return spread
-    return linalg.qr(spread, mode="economic")[1]
-
-
-def _code(scatter: _Floats, T: _Floats, regularization: float) -> _Floats:
-    """T (S + rho I) T', symmetric."""
-    code = T @ scatter @ T.T + regularization * (T @ T.T)
-    return (code + code.T) / 2
-
-
 def _generator(*seeds: int) -> np.random.Generator:
     """The generator of one visit."""
     return np.random.default_rng(seeds)
@@ -1788,52 +1064,12 @@ def _next_number(known: Mapping[Hashable, TaskMemory]) -> int:
     return 1 + max((m.number for m in known.values()), default=-1)
 
 
-def _written(moments: Moments, T: _Floats, regularization: float, moves: int = 0) -> dict[str, Any]:
-    """What a task remembers of its moments in the rows T of a dictionary."""
-    return {
-        "classes": moments.labels,
-        "counts": moments.counts,
-        "trace": moments.trace,
-        "scale": moments.scale,
-        "code": _code(moments.scatter, T, regularization),
-        "class_means": moments.means @ T.T / np.sqrt(moments.scale),
-        "moves": moves,
-    }
-
-
 class _Start(NamedTuple):
     """What a visit among many tasks begins with."""
 
     basis: _Floats
     pools: dict[_Key, Pool]  # of the other tasks, in the basis
     moves: bool  # whether the dictionary does
-
-
-def _waits(tasks: Mapping[Hashable, TaskMemory], moves: int) -> bool:
-    """Whether a code waits for the last move of the dictionary."""
-    return any(memory.moves < moves for memory in tasks.values())
-
-
-def _caught_up(
-    tasks: dict[Hashable, TaskMemory], move: Follow | None, moves: int, most: Any, rho: float
-) -> dict[Hashable, TaskMemory]:
-    """Tasks with so many of the codes that wait written in the present dictionary."""
-    waiting = (task for task, memory in tasks.items() if memory.moves < moves)
-    if move is not None:
-        for task in list(islice(waiting, most)):
-            tasks[task] = _followed(tasks[task], move, rho, moves)
-    return tasks
-
-
-def _with_sums(
-    state: PLDAState, task: Hashable, memory: TaskMemory, shared_labels: bool
-) -> PLDAState:
-    """The state with a task's statistics in the sums."""
-    moments, pools = _all_moments(state, {task: memory}, _span(state.dictionary)), dict(state.pools)
-    own = _pool(memory, moments[task], shared_labels)
-    for key in _keys(memory):
-        pools[key] = pools[key].plus(own) if key in pools else own
-    return replace(state, pools=pools)
 
 
 def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
@@ -1844,185 +1080,6 @@ def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _
 
 
 _Split: TypeAlias = tuple[_Floats, _Floats, _Places, _Places]
-
-
-def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
-    """Number of the fold of each row; every class is spread over the folds."""
-    order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
-    first = 0
-    for code in range(codes.max() + 1):
-        rows = order[codes[order] == code]
-        folds[rows] = (first + np.arange(len(rows))) % n_folds
-        first += len(rows)
-    return np.unique(folds, return_inverse=True)[1]
-
-
-def _best(table: _Floats) -> tuple[int, int]:
-    """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
-    j = table.mean(axis=0).argmin()
-    return int(table[:, j].argmin()), int(j)
-
-
-def _guesses(loss: float, counts: _Places) -> bool:
-    """Whether a mean loss of rows of these classes is guessing's within noise, if that is small."""
-    n, guessed = counts.sum(), 1 - np.sum((counts / counts.sum()) ** 2)
-    noise = 2 * np.sqrt(loss * (1 - loss) / n)
-    return bool(loss + noise > guessed > 5 * noise)
-
-
-class _Part(NamedTuple):
-    """Rows of a visit that are held out, and the task's moments and mean without them."""
-
-    held: NDArray[np.bool_]
-    own: Moments
-    mean: _Floats
-
-
-_Rule: TypeAlias = tuple[_Floats, _Floats]
-
-
-def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> _Places:
-    """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
-    place = {label: number for number, label in enumerate(labels)}
-    return np.array([place.get(label, -1) for label in wanted], dtype=np.intp)
-
-
-def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rule:
-    """Matrix and offset of the log-likelihoods of classes, rows in the unit of their task."""
-    means = m.means[_places_among(m.labels, labels)] / np.sqrt(m.unit)
-    sigma = m.scatter + regularization * np.eye(len(m.within))
-    A = linalg.cho_solve(linalg.cho_factor(sigma, check_finite=False), means.T, check_finite=False)
-    return A, -0.5 * np.sum(means.T * A, axis=0)
-
-
-def _answers(
-    visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
-) -> _Places:
-    """Classes (3, n) of the held-out rows with such labels: true, by own means, by a rule."""
-    codes = _places_among(labels, visit.labels)[visit.codes]
-    rows = part.held & (codes >= 0)
-    Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
-    Z = (Z - visit.basis @ part.mean) / np.sqrt(part.own.unit)
-    A, b = _mean_rule(part.own, part.own.labels, regularization)
-    names = _places_among(labels, part.own.labels)
-    own, given = names[np.argmax(Z @ A + b, axis=1)], np.argmax(Z @ rule[0] + rule[1], axis=1)
-    return np.array([codes[rows], own, given])
-
-
-def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularization: float) -> bool:
-    """Whether a label means the same in a visited task as in other tasks together."""
-    known = frozenset(joint.labels)
-    labels = [label for label in visit.labels if label in known]
-    if len(labels) < 2:
-        return True
-    rest = _mean_rule(joint, labels, regularization), labels, regularization
-    true, own, given = np.concatenate([_answers(visit, p, *rest) for p in parts], axis=1)
-    shares = [np.bincount(a, minlength=len(labels)) / len(true) for a in (true, given)]
-    own_share, share = (np.mean(answer == true) for answer in (own, given))
-    return bool(share - (g := shares[0] @ shares[1]) > max(own_share - g, 0.0) / 2)
-
-
-def _log_likelihoods(sigma: _Floats, R: _Floats) -> _Floats:
-    """Of each row of R (n, k) under N(0, c sigma), c that of their mean square; no constant."""
-    size = np.mean(R * R) * len(sigma) / np.trace(sigma)
-    lower = np.sqrt(size) * linalg.cholesky(sigma, lower=True, check_finite=False)
-    half = linalg.solve_triangular(lower, R.T, lower=True, check_finite=False)
-    logs: _Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
-    return logs
-
-
-def _no_worse(gains: _Floats) -> bool:
-    """Whether a sum is not below 0 by more than two standard errors."""
-    return len(gains) == 0 or bool(gains.sum() >= -2 * np.sqrt(len(gains)) * gains.std())
-
-
-def _alike(visit: "_Visit", parts: Sequence[_Part], within: _Floats, regularization: float) -> bool:
-    """Whether others' scatter says no less of held-out rows than none, or than the task's own."""
-    ridge, found = regularization * np.eye(len(within)), [np.zeros((3, 0))]
-    for held, own, mean in parts:
-        classes = _places_among(own.labels, visit.labels)[visit.codes]
-        rows = held & (classes >= 0)
-        Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
-        R = Z - visit.basis @ mean - own.means[classes[rows]]
-        if len(R) and np.mean(R * R) > 1e-12 * own.unit:
-            scatters = within + ridge, own.scatter + ridge, np.eye(len(within))
-            found.append(np.array([_log_likelihoods(S, R) for S in scatters]))
-    theirs, *others = np.concatenate(found, axis=1)
-    return any(_no_worse(theirs - other) for other in others)
-
-
-def _joined(
-    losses: Mapping[Any, _Floats],
-    groups: Mapping[int, Any],
-    may_leave: bool,
-    new: int | None = None,
-    counts: _Places | None = None,
-    doubt: float = 2.0,
-) -> tuple[int, _Floats]:
-    """The family with the smallest loss, or a new one where sharing is worse beyond noise.
-
-    A new one also where nothing is better than guessing. Where a task may leave, the last weights
-    are those of being alone.
-    """
-    alone, new = losses[None], 1 + max(groups, default=-1) if new is None else new
-    if not groups:
-        return new if may_leave else 0, alone.mean(axis=2)
-    sharing = {f: losses[f][:-1] if may_leave else losses[f] for f in groups}
-    tables = {f: part.mean(axis=2) for f, part in sharing.items()}
-    best = min(groups, key=lambda f: tables[f][_best(tables[f])])
-    shared, own = sharing[best][_best(tables[best])], alone[_best(alone.mean(axis=2))]
-    gain = shared - own  # of being alone, row by row
-    leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
-    if counts is not None:
-        leaves |= _guesses(min(tables[best].min(), own.mean()), counts)
-    return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
-
-
-def _common(state: PLDAState, family: int, shape: tuple[int, int]) -> _Floats:
-    """Mean over a family of the losses of all candidates."""
-    if family in state.families or not state.pools:
-        tables = [_table(m.losses, shape) for _, m in state.tasks if m.family == family]
-        return np.asarray(np.mean(tables, axis=0))
-    parts = state.parts(family)
-    sums = [_table(table, shape) for pool in parts for _, table in pool.losses.values()]
-    return np.asarray(sum(sums) / sum(pool.size for pool in parts))
-
-
-def _partners(
-    others: Mapping[Hashable, TaskMemory], moments: Mapping[Hashable, Moments], may_leave: bool
-) -> tuple[dict[int, list[Moments]], int]:
-    """Families that a task can share with, tasks that only guess left out; the next number."""
-    groups: dict[int, list[Moments]] = {}
-    for u, m in others.items():
-        if not (may_leave and m.guesses):
-            groups.setdefault(m.family if may_leave else 0, []).append(moments[u])
-    return groups, 1 + max((m.family for m in others.values()), default=-1)
-
-
-def _mixed(
-    weights: tuple[float, float], own: tuple[_Floats, _Floats], shared: tuple[_Floats, _Floats]
-) -> tuple[_Floats, _Floats]:
-    """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
-    (v, w), (S, F), (T, G) = weights, own, shared
-    parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
-    return v * S + (1 - v) * T, np.concatenate(parts)
-
-
-def _floors(shrinkages: Sequence[Any]) -> bool:
-    """Whether a shrinkage has a floor, so that all directions count."""
-    return any(floor > 0 for _, _, floor in shrinkages)
-
-
-def _table(losses: _Floats, shape: tuple[int, int]) -> _Floats:
-    """Losses of all candidates; none where other candidates were tried."""
-    fits = all(n in (1, wanted) for n, wanted in zip(losses.shape, shape, strict=True))
-    return np.broadcast_to(losses, shape) if fits else np.zeros(shape)
-
-
-def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
-    """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
-    smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
-    return omega + max(least - smallest, 0.0) * np.eye(len(omega))
 
 
 def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, _Floats]:
@@ -2037,262 +1094,3 @@ def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, _Floats]:
     images = np.array([total / counts[label] for label, total in sums.items()])
     rows = linalg.solve_triangular(R, images.T, trans=1).T @ Q.T
     return dict(zip(sums, rows, strict=True))
-
-
-def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
-    """The state as JSON; its arrays go to `arrays`."""
-    d, D = state.dictionary.shape
-    memories = [m for _, m in state.tasks]
-    arrays["dictionary"] = state.dictionary
-    arrays["codes"] = np.reshape([m.code for m in memories], (len(memories), d, d))
-    arrays["means"] = np.reshape([m.mean for m in memories], (len(memories), D))
-    arrays["counts"] = np.concatenate([np.zeros(0, int), *(m.counts for m in memories)])
-    arrays["class_means"] = np.concatenate([np.zeros((0, d)), *(m.class_means for m in memories)])
-    tasks = [_pack_memory(u, m, place, arrays) for place, (u, m) in enumerate(state.tasks)]
-    for f, (within, spread) in state.families.items():
-        arrays[f"within{f}"], arrays[f"spread{f}"] = within, spread
-    facts = {"tasks": tasks, "families": list(state.families), "columns": encode(state.columns)}
-    facts |= {"root": state.root, "regularization": float(state.regularization)}
-    return facts | _pack_sums(state, arrays)
-
-
-_RECORD: dict[str, type] = {
-    "number": int,
-    "classes": tuple,
-    "trace": float,
-    "scale": float,
-    "family": int,
-    "n_visits": int,
-    "moves": int,
-}
-
-
-def _pack_memory(
-    task: Hashable, memory: TaskMemory, place: int, arrays: dict[str, Any]
-) -> dict[str, Any]:
-    arrays[f"losses{place}"] = memory.losses
-    frozen = memory.frozen
-    if frozen is not None:
-        arrays[f"frozen_mean{place}"], arrays[f"frozen_rows{place}"] = frozen.mean, frozen.factor
-        arrays[f"frozen_between{place}"] = frozen.between
-    with about(f"task {task!r}"):
-        form = {name: encode(kind(getattr(memory, name))) for name, kind in _RECORD.items()}
-        return {"task": encode(task), "frozen": frozen is not None, **form}
-
-
-def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -> NDArray[Any]:
-    """An array of floats (of whole numbers if they count) of a shape; None fits any length."""
-    array: NDArray[Any] = decode({"array": name}, arrays)
-    kind = np.dtype(int if name.endswith("counts") else float)
-    fits = len(shape) == array.ndim and all(a in (n, None) for n, a in zip(array.shape, shape))
-    expect(fits and array.dtype == kind, name, (array.dtype, array.shape), f"{kind} of {shape}")
-    return array
-
-
-def _shares(A: _Floats) -> bool:
-    """Whether there are numbers and all are from 0 to 1."""
-    return A.size > 0 and bool(0 <= A.min() <= A.max() <= 1)
-
-
-def _symmetric(A: _Floats) -> bool:
-    """Whether a matrix is square and symmetric."""
-    return A.shape == A.T.shape and np.array_equal(A, A.T)
-
-
-def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
-    """The state that `_pack` took apart, or an error that names what does not fit."""
-    keys = {"tasks", "families", "columns", "root", "regularization", "pools", "move", "moves"}
-    expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
-    L, rho = _taken(arrays, "dictionary", (None, None)), form["regularization"]
-    (d, D), records = L.shape, _unpack_records(form["tasks"])
-    expect(bool(d) == bool(records) and d <= D, "dictionary", L.shape, "rows where there are tasks")
-    expect(_fits(rho, float) and rho > 0, "regularization", rho, "a number above 0")
-    _check_columns(form, D)
-    wanted = {r["family"] for r in records.values()}
-    families = _unpack_families(form["families"], wanted, d, arrays, bool(form["pools"]))
-    tasks = _unpack_tasks(records, d, D, arrays)
-    least = min((int(m.counts.min()) for _, m in tasks), default=1)
-    expect(least > 0, "least of counts", least, "at least 1")
-    sums = _unpack_sums(form, tasks, d, D, arrays)
-    return PLDAState(L, tasks, families, rho, form["root"], decode(form["columns"]), *sums)
-
-
-def _unpack_families(
-    form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]], may_lack: bool = False
-) -> dict[int, tuple[_Floats, _Floats]]:
-    """Shared statistics of the families that tasks belong to; there may be sums in their place."""
-    fits = type(form) is list and all(type(f) is int for f in form)
-    fits = fits and (sorted(form) == sorted(wanted) or (may_lack and not form))
-    expect(fits, "families", form, f"{wanted}, those of the tasks")
-    families = {}
-    for f in form:
-        within, spread = (_taken(arrays, f"{name}{f}", (None, d)) for name in ("within", "spread"))
-        expect(_symmetric(within), f"within{f}", within, f"symmetric, {d} x {d}")
-        expect(1 <= len(spread) <= d, f"rows of spread{f}", len(spread), f"1 to {d}")
-        families[f] = within, spread
-    return families
-
-
-def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[str, Any]:
-    values = {name: decode(value) for name, value in form.items()}
-    for name, kind in kinds.items():
-        fits = _fits(values[name], kind) and (name != "scale" or values[name] > 0)
-        expect(fits, f"{name} of task {place}", values[name], kind.__name__)
-    classes = values["classes"]
-    expect(len(set(classes)) == len(classes) > 1, f"classes of task {place}", classes, "different")
-    return values
-
-
-def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
-    """Tasks and what is no array in their memories."""
-    expect(type(forms) is list, "tasks", forms, "a list")
-    kinds, records = {"task": object, "frozen": bool, **_RECORD}, {}
-    for place, form in enumerate(forms):
-        fits = type(form) is dict and set(form) == set(kinds)
-        expect(fits, f"task {place}", form, f"an object with {list(kinds)}")
-        values = _checked_record(form, place, kinds)
-        task = values.pop("task")
-        expect(task not in records, f"name of task {place}", task, "a new one")
-        records[task] = values
-    numbers = [record["number"] for record in records.values()]
-    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
-    return records
-
-
-def _unpack_tasks(
-    records: Mapping[Any, dict[str, Any]], d: int, D: int, arrays: dict[str, NDArray[Any]]
-) -> tuple[tuple[Hashable, TaskMemory], ...]:
-    """Tasks and their memories, from records and arrays of all tasks side by side."""
-    m, n = len(records), sum(len(record["classes"]) for record in records.values())
-    codes, means = _taken(arrays, "codes", (m, d, d)), _taken(arrays, "means", (m, D))
-    counts, class_means = _taken(arrays, "counts", (n,)), _taken(arrays, "class_means", (n, d))
-    tasks, first = [], 0
-    for place, (task, record) in enumerate(records.items()):
-        own = slice(first, first := first + len(record["classes"]))
-        expect(_symmetric(codes[place]), f"code of task {place}", codes[place], "symmetric")
-        losses = _taken(arrays, f"losses{place}", (None, None))
-        expect(_shares(losses), f"losses{place}", losses, "from 0 to 1")
-        frozen = _unpack_frozen(place, D, arrays) if record.pop("frozen") else None
-        parts: dict[str, Any] = {
-            "counts": counts[own].copy(),
-            "class_means": class_means[own].copy(),
-        }
-        parts |= {"mean": means[place].copy(), "code": codes[place].copy()}
-        tasks.append((task, TaskMemory(**record, **parts, losses=losses, frozen=frozen)))
-    return tuple(tasks)
-
-
-def _check_columns(form: Any, n_features: int) -> None:
-    columns, root = decode(form["columns"]), form["root"]
-    fits = columns is None or len(set(columns)) == len(columns) == n_features
-    fits = fits and all(type(name) is str for name in columns or ())
-    expect(fits, "columns", columns, f"{n_features} different names")
-    expect(_fits(root, int), "root", root, "a whole number")
-
-
-def _unpack_frozen(place: int, D: int, arrays: dict[str, NDArray[Any]]) -> LogRatioMetric:
-    """The read-out of a task's last visit."""
-    mean, rows = (_taken(arrays, f"frozen_{name}{place}", shape)
-                  for name, shape in (("mean", (D,)), ("rows", (None, D))))  # fmt: skip
-    return LogRatioMetric(mean, rows, _taken(arrays, f"frozen_between{place}", (len(rows),)))
-
-
-def _pack_sums(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Sums of many tasks and the last move as JSON; their arrays go to `arrays`."""
-    for name, part in zip(Follow._fields[:3], (state.move or ())[:3]):
-        arrays[f"move_{name}"] = part
-    pools = [_pack_pool(key, pool, n, arrays) for n, (key, pool) in enumerate(state.pools.items())]
-    return {"pools": pools, "moves": state.moves, "move": state.move is not None}
-
-
-def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dict[str, Any]:
-    arrays[f"pool{place}_within"], arrays[f"pool{place}_between"] = pool.within, pool.between
-    for number, (_, table) in enumerate(pool.losses.values()):
-        arrays[f"pool{place}_losses{number}"] = table
-    form = {"key": encode(key), "size": pool.size, "trace": float(pool.trace), "joined": None}
-    if (joined := pool.joined) is not None:
-        for name, part in zip(Moments._fields[1:4], joined[1:4]):
-            arrays[f"pool{place}_joined_{name}"] = part
-        traces = {"trace": float(joined.trace), "rows_trace": float(pool.rows_trace)}
-        form["joined"] = {"labels": encode(joined.labels), **traces}
-        arrays[f"pool{place}_rows"] = pool.rows
-    return form | {"losses": [n for n, _ in pool.losses.values()]}
-
-
-def _unpack_sums(
-    form: Any, tasks: Sequence[tuple[Hashable, TaskMemory]], d: int, D: int, arrays: dict[str, Any]
-) -> tuple[dict[_Key, Pool], Follow | None, int]:
-    """What `_pack_sums` took apart."""
-    moves, forms = form["moves"], form["pools"]
-    expect(_fits(moves, int) and type(form["move"]) is bool, "moves", moves, "a whole number")
-    behind = {moves - memory.moves for _, memory in tasks}
-    fits = behind <= {0, 1} and form["move"] == (1 in behind)
-    expect(fits, "moves of the tasks", behind, "at most one behind, with that move")
-    sizes = Counter(key for _, memory in tasks for key in _keys(memory))
-    expect(type(forms) is list, "pools", forms, "a list")
-    pools = dict(_unpack_pool(one, place, d, D, arrays) for place, one in enumerate(forms))
-    found = {key: pool.size for key, pool in pools.items()}
-    expect(not forms or found == dict(sizes), "sizes of the pools", found, dict(sizes))
-    kinds = {pool.joined is not None for pool in pools.values()}
-    expect(len(kinds) < 2, "joined of the pools", kinds, "all or none")
-    return pools, _unpack_move(d, D, arrays) if form["move"] else None, moves
-
-
-def _unpack_pool(
-    form: Any, place: int, d: int, D: int, arrays: dict[str, Any]
-) -> tuple[_Key, Pool]:
-    keys, name = {"key", "size", "trace", "joined", "losses"}, f"pool{place}"
-    expect(type(form) is dict and set(form) == keys, name, form, f"an object with {keys}")
-    size, trace, counts = form["size"], form["trace"], form["losses"]
-    fits = _fits(size, int) and _fits(trace, float) and type(counts) is list
-    expect(fits and all(_fits(n, int) for n in counts), name, form, "whole numbers and a trace")
-    losses = _unpack_losses(counts, size, name, arrays)
-    within, between = (_taken(arrays, f"{name}_{part}", (d, d)) for part in ("within", "between"))
-    expect(_symmetric(within) and _symmetric(between), f"scatters of {name}", within, "symmetric")
-    sums = size, within, between, trace
-    if form["joined"] is None:
-        return decode(form["key"]), Pool(*sums, None, losses)
-    joined = _unpack_joined(form["joined"], name, d, D, arrays)
-    rows = _taken(arrays, f"{name}_rows", (d, d))
-    return decode(form["key"]), Pool(*sums, joined, losses, rows, form["joined"]["rows_trace"])
-
-
-def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any]) -> Moments:
-    """Joined statistics of the tasks in a pool."""
-    fits = type(form) is dict and set(form) == {"labels", "trace", "rows_trace"}
-    fits = fits and all(_fits(form[trace], float) for trace in ("trace", "rows_trace"))
-    expect(fits, f"joined of {name}", form, "labels and traces")
-    expect(type(labels := decode(form["labels"])) is tuple, f"labels of {name}", labels, "a tuple")
-    expect(len(set(labels)) == len(labels), f"labels of {name}", labels, "different")
-    counts = _taken(arrays, f"{name}_joined_counts", (len(labels),))
-    expect(bool((counts > 0).all()), f"counts of {name}", counts, "at least 1")
-    means = _taken(arrays, f"{name}_joined_means", (len(labels), d))
-    within = _taken(arrays, f"{name}_joined_within", (d, d))
-    expect(_symmetric(within), f"joined scatter of {name}", within, "symmetric")
-    return Moments(labels, counts, means, within, form["trace"], D)
-
-
-def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
-    """The last move of the dictionary."""
-    names = Follow._fields[:3]
-    first, outside, gram = (_taken(arrays, f"move_{name}", (d, d)) for name in names)
-    return Follow(first, outside, gram, D - d)
-
-
-def _unpack_losses(
-    counts: Sequence[int], size: int, name: str, arrays: dict[str, Any]
-) -> dict[tuple[int, ...], tuple[int, _Floats]]:
-    """Sums of tables of losses in a pool."""
-    tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
-    losses = {table.shape: (n, table) for n, table in zip(counts, tables)}
-    fits = sum(counts) == size and len(losses) == len(counts)
-    expect(fits, f"losses of {name}", counts, f"{size} in all, of different shapes")
-    return losses
-
-
-def _renewed(form: Any) -> Any:
-    """The form of a state in a file of version 1, as version 2 has it."""
-    if type(form) is not dict or type(form.get("tasks")) is not list:
-        return form
-    tasks = [{"moves": 0, **task} if type(task) is dict else task for task in form["tasks"]]
-    return {"pools": [], "move": False, "moves": 0, **form, "tasks": tasks}

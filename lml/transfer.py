@@ -42,8 +42,9 @@ from lml.lifelong import LifelongMetricLearner
 from lml.metrics import _Floats, pairwise_scores
 from lml.neighbors import majority_vote
 from lml.oasis import OASIS
-from lml.plda import (
-    LifelongPLDA,
+from lml.plda import LifelongPLDA
+from lml.systems import SYSTEMS, _Fits
+from lml.two_covariance import (
     Moments,
     _discriminants,
     _log_ratios,
@@ -53,7 +54,6 @@ from lml.plda import (
     pooled_scatters,
     shrunken_variances,
 )
-from lml.systems import SYSTEMS, _Fits
 
 __all__ = [
     "FOLLOWERS",
@@ -124,7 +124,7 @@ def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 32 (transfer), eq. (transfer-matrix).
+    Derived in chapter 34 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -141,7 +141,7 @@ def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> _Floats:
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 32 (transfer), eq. (transfer-values).
+    Derived in chapter 34 (transfer), eq. (transfer-values).
     """
 
     arrival: _Floats  # mean error on arrival
@@ -159,7 +159,7 @@ def transfer_values(matrices: _Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 32 (transfer), eq. (transfer-values).
+    Derived in chapter 34 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
     arrival, final = np.diagonal(R, axis1=1, axis2=2), R[:, -1]
@@ -273,7 +273,7 @@ def best_setting(tables: Sequence[_Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 32 (transfer), eq. (transfer-choice).
+    Derived in chapter 34 (transfer), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
@@ -481,7 +481,7 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 25 (plda), eq. (plda-bytes).
+    Derived in chapter 27 (plda), eq. (plda-bytes).
     """
     n, n_classes = moments[0].n_features, sum(len(m.counts) for m in moments)
     spread = len({label for m in moments for label in m.labels}) if shared_labels else n_classes

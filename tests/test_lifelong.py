@@ -1022,7 +1022,7 @@ def test_nothing_saved_is_lost_when_the_process_is_killed():
 
 # --- one state: interrupts and threads ----------------------------------------------------
 
-at_step = partial(interrupts.at_step, lifelong)
+at_step = partial(interrupts.at_step, (lifelong,))
 
 
 def small(**parameters):

@@ -15,13 +15,8 @@ from lml.datasets import load_digits_tasks
 from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.neighbors import k_nearest
-from lml.plda import (
-    LifelongPLDA,
-    LogRatioMetric,
-    _joined,
-    log_ratio_coefficients,
-    shrunken_variances,
-)
+from lml.plda import LifelongPLDA, _joined
+from lml.two_covariance import LogRatioMetric, log_ratio_coefficients, shrunken_variances
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
 
@@ -543,6 +538,23 @@ def test_it_has_the_methods_of_the_other_learner():
     fitted = LifelongPLDA(random_state=0, **GIVEN).fit(X, y, tasks=names)
     expected = scores(learned(stream()), stream(), "task1")
     np.testing.assert_allclose(scores(fitted, stream(), "task1"), expected, atol=1e-10)
+
+
+def test_a_visit_survives_a_divide_and_conquer_that_does_not_converge(monkeypatch):
+    svd, refused = linalg.svd, []
+
+    def without(A, full_matrices, lapack_driver="gesdd"):
+        if lapack_driver == "gesdd":
+            refused.append(A.shape)
+            raise linalg.LinAlgError("SVD did not converge")
+        return svd(A, full_matrices, lapack_driver=lapack_driver)
+
+    visits = stream()
+    expected = scores(learned(visits, own_weight="auto"), visits, "task0")
+    monkeypatch.setattr(linalg, "svd", without)
+    found = scores(learned(visits, own_weight="auto"), visits, "task0")
+    assert refused
+    np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
 def test_enrolled_rows_lie_between_rows_and_class_means():

@@ -21,10 +21,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from lml import plda
+from lml import plda, plda_memory, two_covariance
 from lml.lifelong import LifelongMetricLearner
-from lml.plda import LifelongPLDA, LogRatioMetric
+from lml.plda import LifelongPLDA
 from lml.state import read_state, write_state
+from lml.two_covariance import LogRatioMetric
 
 STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", None, b"b", 42]
 SETTINGS = {
@@ -355,7 +356,7 @@ def test_a_loaded_learner_owns_its_arrays_one_by_one(saved):
 
 # --- interrupts and threads ---------------------------------------------------------------
 
-at_step = partial(interrupts.at_step, plda)
+at_step = partial(interrupts.at_step, (plda, plda_memory, two_covariance))
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
 CHANGES = {
     "new": lambda learner: learner.partial_fit(*rows(5), task="new"),

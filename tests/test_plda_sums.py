@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from interrupts import stop
 
-from lml import plda
+from lml import plda, plda_memory
 from lml.plda import LifelongPLDA
 from lml.state import read_state, write_state
 
@@ -54,7 +54,7 @@ def assert_same_scores(one, other, **tolerance):
 
 def assert_sums_are_those_of_the_codes(learner, rtol=1e-8):
     state = learner.state_
-    anew = plda._pools(state, learner.shared_labels)
+    anew = plda_memory._pools(state, learner.shared_labels)
     assert set(anew) == set(state.pools)
     for key, pool in state.pools.items():
         other = anew[key]
@@ -111,14 +111,18 @@ def test_up_to_max_old_tasks_the_bits_are_those_of_all_tasks(more):
 @pytest.mark.parametrize("more", [{}, {"n_components": 3}, {"shared_labels": True}])
 def test_the_work_of_a_visit_does_not_grow_with_the_number_of_tasks(more, monkeypatch):
     work = []
-    for name in ("remembered_moments", "_followed", "_written"):
-        known = getattr(plda, name)
+    for module, name in (
+        (plda_memory, "remembered_moments"),
+        (plda_memory, "_followed"),
+        (plda, "_written"),
+    ):
+        known = getattr(module, name)
 
         def spy(*args, known=known, **kwargs):
             work[-1] += 1
             return known(*args, **kwargs)
 
-        monkeypatch.setattr(plda, name, spy)
+        monkeypatch.setattr(module, name, spy)
     learner = LifelongPLDA(random_state=0, max_old_tasks=4, **GIVEN, **more)
     for k in range(60):
         work.append(0)
@@ -221,7 +225,7 @@ def test_a_failed_visit_and_an_interrupt_leave_the_sums():
     with pytest.raises(ValueError, match="features"):
         learner.partial_fit(X0[:, :3], np.arange(9) % 2, task="u")
     assert learner._state is state
-    at_step = partial(interrupts.at_step, plda)
+    at_step = partial(interrupts.at_step, (plda, plda_memory))
     calls = [lambda one: one.partial_fit(*rows(5), task="new"), lambda one: one.forget(4)]
     calls.append(lambda one: one.partial_fit(*rows(5), task=2))
     for call in calls:

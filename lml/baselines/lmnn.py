@@ -24,6 +24,7 @@ from lml.metrics import (
     _MatrixLike,
     _Places,
     _plain,
+    _svd,
 )
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.scml import _check_finite, _number
@@ -287,7 +288,7 @@ class _ImpostorSearch:
 
 def _row_space(X: _Floats) -> tuple[_Floats, _Floats]:
     """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
-    U, values, V = linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    U, values, V = _svd(X - X.mean(axis=0))
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
     if not keep.any():  # all rows are equal
         return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
@@ -519,7 +520,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         """The metric of L in the row space, continued to all features."""
         if self.shrinkage and len(V) < V.shape[1]:
             return FactoredMetric(self.scale_, V, self.scale_ * (L.T @ L - np.eye(len(V))))
-        values, R = linalg.svd(L)[1:]
+        values, R = _svd(L, full_matrices=True)[1:]
         kept = values > 1e-8 * values[0]
         factor = (np.sqrt(self.scale_) * values[kept, None] * R[kept]) @ V
         return FactoredMetric.from_components(factor)

@@ -15,7 +15,15 @@ from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.metrics import FactoredMetric, _Floats, _is_real, _Matrix, _MatrixLike, _Places
+from lml.metrics import (
+    FactoredMetric,
+    _Floats,
+    _is_real,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+    _svd,
+)
 from lml.neighbors import _class_numbers, _LabelsLike
 from lml.triplets import _classes_with_triplets, _count, _nearest_rows
 
@@ -267,7 +275,7 @@ def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[_Floats, _State
 def _row_space(rows: _Floats) -> _Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape
-    _, values, basis = linalg.svd(rows, full_matrices=False)
+    _, values, basis = _svd(rows)
     keep = values > max(n, D) * np.finfo(float).eps * values.max(initial=0.0)
     if keep.all() and len(keep) == D:
         return None

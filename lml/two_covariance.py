@@ -1,0 +1,367 @@
+# Generated from book/two_covariance.ipynb by tools/tangle.py: edit the chapter.
+"""Probabilistic LDA: the two-covariance model of labelled rows and its log-ratio.
+
+Two rows are scored by how much more likely they are as members of one class than of two.
+`Moments` are the statistics that this needs; `pooled_scatters` is what several tasks say together.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, sparse
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.fisher import _class_means
+from lml.metrics import (
+    FactoredMetric,
+    _as_matrix,
+    _Floats,
+    _Matrix,
+    _MatrixLike,
+    _Places,
+    _svd,
+)
+
+__all__ = [
+    "LogRatioMetric",
+    "Moments",
+    "log_ratio_coefficients",
+    "pooled_scatters",
+    "shrunken_variances",
+]
+
+
+def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]:
+    """Coefficients of the log-ratio in coordinates with within-class covariance I.
+
+    Parameters
+    ----------
+    between : array-like of shape (k,)
+        Between-class variances p >= 0 of the coordinates.
+
+    Returns
+    -------
+    product : ndarray of shape (k,)
+        p / (1 + 2p), of the products x_i z_i.
+    square : ndarray of shape (k,)
+        p^2 / ((1 + p)(1 + 2p)), of -x_i^2 / 2 and -z_i^2 / 2.
+    constant : float
+        Sum of log(1 + p) - log(1 + 2p) / 2.
+
+    Notes
+    -----
+    Derived in chapter 25 (two_covariance), eq. (plda-ratio).
+
+    Examples
+    --------
+    >>> product, square, constant = log_ratio_coefficients([1.0])
+    >>> round(product.item(), 4), round(square.item(), 4), round(constant, 4)
+    (0.3333, 0.1667, 0.1438)
+    """
+    p = np.asarray(between, dtype=float)
+    product, square = p / (1 + 2 * p), p * p / ((1 + p) * (1 + 2 * p))
+    return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
+
+
+def _log_ratios(between: _Floats, Q: _Floats, R: _Floats) -> _Floats:
+    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
+    product, square, constant = log_ratio_coefficients(between)
+    own = 0.5 * (Q * Q) @ square
+    return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
+
+
+class LogRatioMetric(FactoredMetric):
+    """The log-ratio of same and different class, as a metric that ranks rows.
+
+    M = H' diag(p / (1 + 2p)) H is its bilinear part. `bilinear`, `paired` and `quadratic` give
+    the log-ratio; every other operation is that of M.
+
+    Parameters
+    ----------
+    mean : array-like of shape (n_features,)
+        Is subtracted from all rows.
+    rows : array-like of shape (k, n_features)
+        H: in the coordinates H(x - mean) the within-class covariance is I and the
+        between-class covariance diagonal.
+    between : array-like of shape (k,)
+        Its diagonal p, at least 0.
+
+    Notes
+    -----
+    Derived in chapter 25 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
+
+    Examples
+    --------
+    >>> metric = LogRatioMetric([1.0, 0.0], [[1.0, 0.0]], [1.0])
+    >>> metric.bilinear([[2.0, 5.0]], [[3.0, 0.0]]).round(4).tolist()
+    [[0.3938]]
+    """
+
+    def __init__(self, mean: _MatrixLike, rows: _MatrixLike, between: _MatrixLike) -> None:
+        between = _as_matrix(between, "between")
+        if (between < 0).any():
+            raise ValueError(f"between holds {between.min()}: variances are at least 0")
+        super().__init__(0.0, rows, log_ratio_coefficients(between)[0], np.size(mean))
+        self._mean, self._between = _as_matrix(mean, "mean"), between
+        self._shift = self.factor @ self._mean
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LogRatioMetric, (self._mean, self.factor, self._between))
+
+    @property
+    def mean(self) -> _Floats:
+        """What is subtracted from all rows, shape (n_features,)."""
+        return self._mean
+
+    @property
+    def between(self) -> _Floats:
+        """Between-class variances p of the coordinates, shape (k,)."""
+        return self._between
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, the variances and the mean."""
+        return super().nbytes + self._between.nbytes + self._mean.nbytes
+
+    def coordinates(self, X: _MatrixLike) -> _Floats:
+        """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
+        return self.image(X) - self._shift
+
+    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+        """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
+        return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
+
+    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+        """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
+        Q, R = self.coordinates(X), self.coordinates(Z)
+        if Q.shape != R.shape:
+            raise ValueError(f"X has {len(Q)} rows, but Z has {len(R)}: pass as many")
+        product, square, constant = log_ratio_coefficients(self._between)
+        return (Q * R) @ product - 0.5 * (Q * Q + R * R) @ square + constant
+
+    def symmetrized(self) -> "LogRatioMetric":
+        """The log-ratio is symmetric already: the metric itself."""
+        return self
+
+    def psd(self) -> "LogRatioMetric":
+        """Its bilinear part is positive semi-definite: the metric itself."""
+        return self
+
+    def map_rows(self, X: _MatrixLike, role: str) -> _Floats:
+        """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
+
+        Derived in chapter 25 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
+        out, shape (n, k').
+        """
+        used = self._between > 0
+        p, rows = self._between[used], self.coordinates(X)[:, used]
+        square = log_ratio_coefficients(p)[1]
+        return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
+
+    def components(self, max_features: int = 4096) -> _Floats:
+        """A map L (k', n_features) with L'L = M; coordinates with p = 0 are left out."""
+        used = self._between > 0
+        return np.sqrt(self.core[used])[:, None] * self.factor[used]
+
+    def embed(self, X: _MatrixLike) -> _Floats:
+        """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
+        used = self._between > 0
+        return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
+
+
+class Moments(NamedTuple):
+    """Counts, means and within-class scatter of labelled rows, in some coordinates.
+
+    Attributes
+    ----------
+    labels : tuple
+        Of the c classes.
+    counts : ndarray of shape (c,)
+        Rows of each class.
+    means : ndarray of shape (c, k)
+        Class means, with the mean of all rows at 0.
+    within : ndarray of shape (k, k)
+        Sum over rows of the outer products of their deviations from the class mean.
+    trace : float
+        Trace of the within scatter in the input space.
+    n_features : int
+        Dimensions of the input space.
+
+    Notes
+    -----
+    Derived in chapter 25 (two_covariance), eq. (plda-scatters); chapter 26 (plda_memory), eq.
+    (plda-tail).
+    """
+
+    labels: tuple[Any, ...]
+    counts: _Places
+    means: _Floats
+    within: _Floats
+    trace: float
+    n_features: int
+
+    @property
+    def scale(self) -> float:
+        """What both scatters are divided by."""
+        between = float(self.counts @ np.sum(self.means**2, axis=1))
+        within = self.trace if self.trace > 1e-12 * between else between
+        return (within or 1.0) / self.n_features
+
+    @property
+    def unit(self) -> float:
+        """Mean within-class variance of a feature."""
+        return self.scale / max(int(self.counts.sum()) - len(self.counts), 1)
+
+    @property
+    def scatter(self) -> _Floats:
+        """The scaled within scatter S_t, (k, k)."""
+        return self.within / self.scale
+
+    @property
+    def spread(self) -> _Floats:
+        """Rows (c, k) whose scatter is the scaled between scatter B_t."""
+        return np.sqrt(self.counts / self.scale)[:, None] * self.means
+
+
+def _moments(
+    X: _Matrix, codes: _Places, labels: Sequence[Any], basis: _Floats | None = None
+) -> tuple[Moments, _Floats]:
+    """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
+    counts, means = _class_means(X, codes)
+    mean = counts @ means / len(codes)
+    Y = X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True)
+    Y = Y.toarray() if sparse.issparse(Y) else Y
+    image = means if basis is None else means @ basis.T
+    R = Y - image[codes]
+    squares = (X.multiply(X) if sparse.issparse(X) else X * X).sum()
+    trace = float(squares - counts @ np.sum(means**2, axis=1))
+    if basis is None or len(basis) == X.shape[1] or trace < 1e-12 * squares:
+        trace = float(np.sum(R * R))  # no cancellation
+    centred = image - counts @ image / len(codes)
+    return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
+
+
+def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
+    """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
+    n, m = a.counts.sum(), b.counts.sum()
+    labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
+    place = {label: number for number, label in enumerate(labels)}
+    counts, sums, parts = np.zeros(len(labels), dtype=int), np.zeros((len(labels), len(shift))), []
+    for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
+        places = [place[label] for label in part.labels]
+        parts.append((places, part.counts, part.means + move))
+        counts[places] += part.counts
+        sums[places] += part.counts[:, None] * parts[-1][2]
+    means = sums / counts[:, None]
+    gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
+    gap = np.concatenate(gaps)
+    within, trace = a.within + b.within + gap.T @ gap, a.trace + b.trace + np.sum(gap**2)
+    return Moments(labels, counts, means, within, float(trace), a.n_features)
+
+
+def _joint(moments: Sequence[Moments]) -> Moments:
+    """Moments of the rows of several tasks together, each task's mean at 0."""
+    joined = moments[0]
+    for m in moments[1:]:
+        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
+    return joined
+
+
+def pooled_scatters(
+    moments: Sequence[Moments], shared_labels: bool = False
+) -> tuple[_Floats, _Floats]:
+    """What several tasks say together about within-class and between-class scatter.
+
+    Parameters
+    ----------
+    moments : list of Moments
+        Of the tasks, in the same coordinates.
+    shared_labels : bool, default=False
+        Whether a label means the same class in every task. False averages the tasks'
+        scatters; True joins the rows of a class over tasks.
+
+    Returns
+    -------
+    within : ndarray of shape (k, k)
+        S, scaled.
+    spread : ndarray of shape (r, k)
+        Rows with spread' spread = B.
+
+    Notes
+    -----
+    Derived in chapter 25 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
+    """
+    if not shared_labels:
+        within = np.mean([m.scatter for m in moments], axis=0)
+        return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
+    joined = _joint(moments)
+    return joined.scatter, joined.spread
+
+
+def _short(spread: _Floats) -> _Floats:
+    """At most as many rows as columns with the same scatter."""
+    if len(spread) <= spread.shape[1]:
+        return spread
+    return linalg.qr(spread, mode="economic")[1]
+
+
+def _mixed(
+    weights: tuple[float, float], own: tuple[_Floats, _Floats], shared: tuple[_Floats, _Floats]
+) -> tuple[_Floats, _Floats]:
+    """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
+    (v, w), (S, F), (T, G) = weights, own, shared
+    parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
+    return v * S + (1 - v) * T, np.concatenate(parts)
+
+
+def _floors(shrinkages: Sequence[Any]) -> bool:
+    """Whether a shrinkage has a floor, so that all directions count."""
+    return any(floor > 0 for _, _, floor in shrinkages)
+
+
+def _discriminants(
+    omega: _Floats, spread: _Floats, complete: bool = False
+) -> tuple[_Floats, _Floats]:
+    """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
+
+    Without `complete` only as many columns as `spread` has rows, or k.
+    """
+    lower = linalg.cholesky(omega, lower=True, check_finite=False)
+    half = linalg.solve_triangular(lower, spread.T, lower=True, check_finite=False)
+    full = complete and half.shape[1] < len(half)
+    U, s, _ = _svd(half, full_matrices=full)
+    psi = np.zeros(U.shape[1])
+    psi[: len(s)] = s * s
+    V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)
+    return V, psi
+
+
+def shrunken_variances(
+    psi: _Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
+) -> _Floats:
+    """Between-class variances p = g psi^2 / (psi + nu) + f of measured ones psi >= 0.
+
+    Parameters
+    ----------
+    psi : array-like of shape (k,)
+    scale, noise, floor : float
+        g, nu and f, all at least 0.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+
+    Notes
+    -----
+    Derived in chapter 25 (two_covariance), eq. (plda-wiener).
+
+    Examples
+    --------
+    >>> shrunken_variances([0.0, 1.0, 3.0], noise=1.0).tolist()
+    [0.0, 0.5, 2.25]
+    """
+    psi = np.maximum(psi, 0.0)
+    total = psi + noise
+    return scale * psi * np.divide(psi, total, out=np.zeros_like(total), where=total > 0) + floor
