@@ -800,7 +800,7 @@ STUDIES = {
     "orders": Study(_TABLES, ("shared", "keyed"), 20, (1, 2, 3, 4, 5)),
     "parts": Study(_TABLES, tuple(_PARTS), 20),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 20),
-    "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 3),
+    "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 20),
     "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE), 20),
     "size": Study(("isolet",), tuple(_SIZE), 20),
     "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 20),
