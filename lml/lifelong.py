@@ -58,17 +58,7 @@ from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
-from lml.state import (
-    about,
-    decode,
-    decode_parameters,
-    encode,
-    encode_parameters,
-    expect,
-    read_state,
-    reading,
-    write_state,
-)
+from lml.state import SavedLearnerMixin, about, decode, encode, expect
 from lml.triplets import _Seed, nearest_triplets, sample_triplets, triplet_gradient
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
@@ -134,7 +124,7 @@ class _State:
         return type(self), tuple(vars(self).values())  # a copy is locked too
 
 
-class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
+class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
 
     Parameters
@@ -654,69 +644,16 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseEstimator):
             "records": sum(8 * (9 + len(record.classes)) for record in records),
         }
 
-    @property
-    def state_nbytes_(self) -> int:
-        """Bytes of everything that is kept between two tasks."""
-        return sum(self.state_parts_.values())
+    _kind = "LifelongMetricLearner"
+    _versions = (1, 2)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner to a file, which another one that is there gives way to.
-
-        Parameters
-        ----------
-        path : str or path
-            Holds the old file or the new one at any time, whatever happens.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
-            parameter is not valid. Nothing is written then.
-
-        Notes
-        -----
-        Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
-        """
-        now = copy.copy(self)
-        arrays: dict[str, Any] = {}
-        now._check_parameters()
-        meta = {"state": _pack(now._state, arrays), "parameters": encode_parameters(now, arrays)}
-        write_state(path, "LifelongMetricLearner", 2 if "moves" in arrays else 1, meta, arrays)
+    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
+        form = _pack(self._state, arrays)
+        return 2 if "moves" in arrays else 1, form
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
-
-        Parameters
-        ----------
-        path : str or path
-
-        Returns
-        -------
-        LifelongMetricLearner
-
-        Raises
-        ------
-        OSError
-            If the file cannot be opened.
-        ValueError
-            If it holds no learner of a known version, is damaged, or its parts do not belong
-            together. Nothing in it is executed.
-
-        Notes
-        -----
-        Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
-        """
-        _, meta, arrays = read_state(path, "LifelongMetricLearner", (1, 2))
-        with reading(path):
-            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
-            expect(fits, "entries", meta, "state and parameters")
-            state = _State() if meta["state"] is None else _unpack(meta["state"], arrays)
-            learner = cls(**decode_parameters(meta["parameters"], arrays))
-            learner._check_parameters()
-            expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
-            learner._state = state
-        return learner
+    def _unpacked(cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
+        return _State() if form is None else _unpack(form, arrays)
 
 
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none

@@ -7,7 +7,6 @@ the log-ratio of the two-covariance model. No row is kept.
 """
 
 import copy
-import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -68,7 +67,7 @@ from lml.plda_memory import (
     whitened_rows,
 )
 from lml.single_task import TaskMetricsMixin
-from lml.state import decode_parameters, encode_parameters, expect, read_state, reading, write_state
+from lml.state import SavedLearnerMixin
 from lml.triplets import _Seed
 from lml.two_covariance import (
     LogRatioMetric,
@@ -287,7 +286,7 @@ def _joined(
     return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
 
 
-class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
+class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     """Tasks one after another, each with the log-ratio of its own two-covariance model.
 
     Parameters
@@ -974,71 +973,18 @@ class LifelongPLDA(TaskMetricsMixin, BaseEstimator):
             "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
-    @property
-    def state_nbytes_(self) -> int:
-        """Bytes of everything that is kept between two tasks."""
-        return sum(self.state_parts_.values())
+    _kind = "LifelongPLDA"
+    _versions = (1, 2)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner to a file, which another one that is there gives way to.
-
-        Parameters
-        ----------
-        path : str or path
-            Holds the old file or the new one at any time, whatever happens.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
-            parameter is not valid. Nothing is written then.
-
-        Notes
-        -----
-        Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
-        """
-        now = copy.copy(self)
-        arrays: dict[str, Any] = {}
-        now._check_parameters()
-        state = None if now._state is None else _pack(now._state, arrays)
-        meta = {"state": state, "parameters": encode_parameters(now, arrays)}
-        write_state(path, "LifelongPLDA", 2, meta, arrays)
+    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
+        return 2, None if self._state is None else _pack(self._state, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
-
-        Parameters
-        ----------
-        path : str or path
-
-        Returns
-        -------
-        LifelongPLDA
-
-        Raises
-        ------
-        OSError
-            If the file cannot be opened.
-        ValueError
-            If it holds no learner of this kind and a known version, is damaged, or its parts do
-            not belong together. Nothing in it is executed.
-
-        Notes
-        -----
-        Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
-        """
-        version, meta, arrays = read_state(path, "LifelongPLDA", (1, 2))
-        with reading(path):
-            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
-            expect(fits, "entries", meta, "state and parameters")
-            form = _renewed(meta["state"]) if version == 1 else meta["state"]
-            state = None if form is None else _unpack(form, arrays)
-            learner = cls(**decode_parameters(meta["parameters"], arrays))
-            learner._check_parameters()
-            expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
-            learner._state = state
-        return learner
+    def _unpacked(
+        cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]
+    ) -> PLDAState | None:
+        form = _renewed(form) if version == 1 else form
+        return None if form is None else _unpack(form, arrays)
 
 
 def _numbers(name: str, value: Any) -> tuple[Any, ...]:
