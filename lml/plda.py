@@ -216,7 +216,7 @@ def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularizati
     true, own, given = np.concatenate([_answers(visit, p, *rest) for p in parts], axis=1)
     shares = [np.bincount(a, minlength=len(labels)) / len(true) for a in (true, given)]
     own_share, share = (np.mean(answer == true) for answer in (own, given))
-    return bool(share - (g := shares[0] @ shares[1]) > max(own_share - g, 0.0) / 2)
+    return bool(share - (h := shares[0] @ shares[1]) > max(own_share - h, 0.0) / 2)
 
 
 def _log_likelihoods(sigma: _Floats, R: _Floats) -> _Floats:
@@ -575,7 +575,9 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         others = {u: m for u, m in known.items() if m.number != number}
         family, losses = self._validated(visit, partial(_partners, others, moments), rng)
         moments[task], mean = visit.moments()
-        facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
+        facts = dict(
+            number=number, family=family, n_visits=count + 1, mean=mean, **_judged(losses, codes)
+        )
         return self._assembled(basis, moments, known, task, facts, root)
 
     def _remembered(
@@ -684,7 +686,9 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         partners = partial(_partner_pools, start.pools, self.max_old_tasks)
         family, losses = self._validated(visit, partners, rng)
         moments, mean = visit.moments()
-        facts = dict(number=number, family=family, losses=losses, n_visits=count + 1, mean=mean)
+        facts = dict(
+            number=number, family=family, n_visits=count + 1, mean=mean, **_judged(losses, codes)
+        )
         return self._added(start, moments, task, facts)
 
     def _added(
@@ -956,6 +960,19 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         made = self._assembled(basis, moments, left, object(), {}, old.root)  # nobody's visit
         return replace(made, columns=old.columns)
 
+    _kind = "LifelongPLDA"
+    _versions = (1, 2, 3)
+
+    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
+        return 3, None if self._state is None else _pack(self._state, arrays)
+
+    @classmethod
+    def _unpacked(
+        cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]
+    ) -> PLDAState | None:
+        form = _renewed(form) if version < 3 else form
+        return None if form is None else _unpack(form, arrays)
+
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept: dictionary, codes, class means, shared statistics, sums, move, records."""
@@ -972,19 +989,6 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             "frozen": sum(0 if m.frozen is None else m.frozen.nbytes for m in memories),
             "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
-
-    _kind = "LifelongPLDA"
-    _versions = (1, 2)
-
-    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
-        return 2, None if self._state is None else _pack(self._state, arrays)
-
-    @classmethod
-    def _unpacked(
-        cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]
-    ) -> PLDAState | None:
-        form = _renewed(form) if version == 1 else form
-        return None if form is None else _unpack(form, arrays)
 
 
 def _numbers(name: str, value: Any) -> tuple[Any, ...]:
@@ -1008,6 +1012,11 @@ def _generator(*seeds: int) -> np.random.Generator:
 def _next_number(known: Mapping[Hashable, TaskMemory]) -> int:
     """The number of a task that is new."""
     return 1 + max((m.number for m in known.values()), default=-1)
+
+
+def _judged(losses: _Floats, codes: _Places) -> dict[str, Any]:
+    """The losses of a visit, and whether they are a guess by its own rows."""
+    return {"losses": losses, "guessed": _guesses(float(losses.min()), np.bincount(codes))}
 
 
 class _Start(NamedTuple):

@@ -8,7 +8,7 @@ the map that takes what is written in one dictionary to another.
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -82,11 +82,20 @@ def _guesses(loss: float, counts: _Places) -> bool:
     """Whether a mean loss of rows of these classes is guessing's within noise, if that is small."""
     n, guessed = counts.sum(), 1 - np.sum((counts / counts.sum()) ** 2)
     noise = 2 * np.sqrt(loss * (1 - loss) / n)
-    return bool(loss + noise > guessed > 5 * noise)
+    return bool(loss + noise > guessed >= 5 * noise)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _LastVisit:
+    """How the last visit left a task; told in `TaskMemory`."""
+
+    frozen: LogRatioMetric | None = None
+    moves: int = 0
+    guessed: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class TaskMemory:
+class TaskMemory(_LastVisit):
     """What a `LifelongPLDA` keeps of a task; no rows.
 
     Attributes
@@ -117,6 +126,9 @@ class TaskMemory:
         The read-out at the last visit, where answers must not change.
     moves : int
         Moves of the dictionary before the code and the class means were written.
+    guessed : bool or None
+        Whether the losses cannot be told from guessing by the rows of that visit; None where a
+        file of an earlier version did not say.
     """
 
     number: int
@@ -130,8 +142,6 @@ class TaskMemory:
     family: int
     losses: _Floats
     n_visits: int
-    frozen: LogRatioMetric | None = None
-    moves: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -146,7 +156,8 @@ class TaskMemory:
     @property
     def guesses(self) -> bool:
         """Whether its validation cannot be told from guessing: it has nothing to give."""
-        return _guesses(float(self.losses.min()), self.counts)
+        by_all = _guesses(float(self.losses.min()), self.counts)
+        return by_all if self.guessed is None else self.guessed
 
     @property
     def spread(self) -> _Floats:
@@ -159,7 +170,7 @@ class TaskMemory:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TaskMemory, tuple(vars(self).values())  # a copy is locked too
+        return partial(TaskMemory, **vars(self)), ()  # a copy is locked too
 
 
 @dataclass(frozen=True, eq=False)
@@ -697,6 +708,7 @@ def _pack_memory(
         arrays[f"frozen_between{place}"] = frozen.between
     with about(f"task {task!r}"):
         form = {name: encode(kind(getattr(memory, name))) for name, kind in _RECORD.items()}
+        form["guessed"] = memory.guessed
         return {"task": encode(task), "frozen": frozen is not None, **form}
 
 
@@ -758,7 +770,8 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
     for name, kind in kinds.items():
         fits = _fits(values[name], kind) and (name != "scale" or values[name] > 0)
         expect(fits, f"{name} of task {place}", values[name], kind.__name__)
-    classes = values["classes"]
+    guessed, classes = values["guessed"], values["classes"]
+    expect(guessed in (None, True, False), f"guessed of task {place}", guessed, "a bool or None")
     expect(len(set(classes)) == len(classes) > 1, f"classes of task {place}", classes, "different")
     return values
 
@@ -766,7 +779,7 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
 def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
     """Tasks and what is no array in their memories."""
     expect(type(forms) is list, "tasks", forms, "a list")
-    kinds, records = {"task": object, "frozen": bool, **_RECORD}, {}
+    kinds, records = {"task": object, "frozen": bool, "guessed": object, **_RECORD}, {}
     for place, form in enumerate(forms):
         fits = type(form) is dict and set(form) == set(kinds)
         expect(fits, f"task {place}", form, f"an object with {list(kinds)}")
@@ -911,8 +924,9 @@ def _unpack_losses(
 
 
 def _renewed(form: Any) -> Any:
-    """The form of a state in a file of version 1, as version 2 has it."""
+    """The form of a state in a file of an earlier version, as the present one has it."""
     if type(form) is not dict or type(form.get("tasks")) is not list:
         return form
-    tasks = [{"moves": 0, **task} if type(task) is dict else task for task in form["tasks"]]
+    new = {"moves": 0, "guessed": None}
+    tasks = [{**new, **task} if type(task) is dict else task for task in form["tasks"]]
     return {"pools": [], "move": False, "moves": 0, **form, "tasks": tasks}

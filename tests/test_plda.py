@@ -557,6 +557,21 @@ def test_a_visit_survives_a_divide_and_conquer_that_does_not_converge(monkeypatc
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
+def test_a_visit_is_judged_by_its_own_rows():
+    rng, noise = np.random.default_rng(0), np.random.default_rng(1)
+    y = np.arange(200) % 2
+    X = rng.normal(size=(200, 6)) + 4 * np.eye(2, 6)[y]
+    learner = LifelongPLDA(6, random_state=0).partial_fit(X, y, task="t")
+    assert not learner.tasks_["t"].guesses
+    learner.partial_fit(X[:10], noise.permutation(y[:10]), task="t")  # too few rows to say
+    memory = learner.tasks_["t"]
+    assert memory.losses.min() > 0.2
+    assert memory.counts.sum() == 210
+    assert not memory.guesses
+    learner.partial_fit(X, noise.permutation(y), task="t")
+    assert learner.tasks_["t"].guesses
+
+
 def test_enrolled_rows_lie_between_rows_and_class_means():
     X, y, _ = stream()[0]
     learner = learned(stream())

@@ -176,7 +176,7 @@ def test_what_cannot_be_stored_is_named_and_the_old_file_stays(tmp_path):
 def saved(tmp_path):
     path = tmp_path / "s.npz"
     learned(freeze=True).save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [2])
+    _, meta, arrays = read_state(path, "LifelongPLDA", [3])
     return path, meta, arrays
 
 
@@ -254,17 +254,17 @@ FAULTS = {
 def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta, arrays)
-    write_state(path, "LifelongPLDA", 2, meta, arrays)
+    write_state(path, "LifelongPLDA", 3, meta, arrays)
     with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
         LifelongPLDA.load(path)
     error.match(said)
 
 
-@pytest.mark.parametrize("version", [0, 3, True, "1", None])
+@pytest.mark.parametrize("version", [0, 4, True, "1", None])
 def test_unknown_versions_are_refused(version, saved):
     path, meta, arrays = saved
     write_state(path, "LifelongPLDA", version, meta, arrays)
-    with pytest.raises(ValueError, match=r"version is .*not 1 or 2, which this release reads"):
+    with pytest.raises(ValueError, match=r"version is .*not 1 or 2 or 3, which"):
         LifelongPLDA.load(path)
 
 
@@ -308,7 +308,7 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner(saved):
         else:
             name = rng.choice(list(table))
             table[name] = changed_array(table[name], rng)
-        write_state(path, "LifelongPLDA", 2, text, table)
+        write_state(path, "LifelongPLDA", 3, text, table)
         try:
             learner = LifelongPLDA.load(path)
         except ValueError as error:

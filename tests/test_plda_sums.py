@@ -260,7 +260,7 @@ def test_sums_are_locked_and_survive_pickling():
 def saved(tmp_path):
     path = tmp_path / "s.npz"
     learned(11, shared_labels=True).save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [2])
+    _, meta, arrays = read_state(path, "LifelongPLDA", [3])
     assert meta["state"]["move"]
     return path, meta, arrays
 
@@ -306,23 +306,27 @@ FAULTS = {
 def test_a_file_whose_sums_do_not_fit_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta, arrays)
-    write_state(path, "LifelongPLDA", 2, meta, arrays)
+    write_state(path, "LifelongPLDA", 3, meta, arrays)
     with pytest.raises(ValueError, match=said):
         LifelongPLDA.load(path)
 
 
-def test_files_from_before_there_were_sums_are_read(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_earlier_versions_are_read(version, tmp_path):
     path, learner = tmp_path / "s", LifelongPLDA(random_state=0, **GIVEN)
     for k in range(4):
         learner.partial_fit(*rows(k), task=k)
     learner.save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [2])
-    for name in ("pools", "move", "moves"):
-        del meta["state"][name]
+    _, meta, arrays = read_state(path, "LifelongPLDA", [3])
     for record in meta["state"]["tasks"]:
-        del record["moves"]
-    del meta["parameters"]["max_old_tasks"]
-    write_state(path, "LifelongPLDA", 1, meta, arrays)
+        del record["guessed"]
+    if version == 1:
+        for name in ("pools", "move", "moves"):
+            del meta["state"][name]
+        for record in meta["state"]["tasks"]:
+            del record["moves"]
+        del meta["parameters"]["max_old_tasks"]
+    write_state(path, "LifelongPLDA", version, meta, arrays)
     twin = LifelongPLDA.load(path)
     for one in (learner, twin):
         one.partial_fit(*rows(9), task="more")
