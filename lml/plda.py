@@ -719,7 +719,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     def _candidates(self) -> tuple[Any, ...]:
         """Own weights and shrinkages to choose from."""
         names = {"own_weight": _OWN_WEIGHTS, "shrinkage": _SHRINKAGES}
-        given = {name: _numbers(name, getattr(self, name)) for name in names}
+        given = {name: tuple(map(float, _numbers(name, getattr(self, name)))) for name in names}
         return tuple((given[name],) if given[name] else known for name, known in names.items())
 
     def _validated(
@@ -783,8 +783,10 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         if set(weights) == {(1.0, 1.0)}:
             return [alone] * len(weights)
         shared, plain = _with_own(group, own, self.shared_labels), (own.scatter, own.spread)
-        mixed = {w: _mixed(w, plain, shared) for w in weights if w != (1.0, 1.0)}
-        return [self._losses(*mixed[w], shrinkages, rows) if w in mixed else alone for w in weights]
+        return [
+            alone if w == (1.0, 1.0) else self._losses(*_mixed(w, plain, shared), shrinkages, rows)
+            for w in weights
+        ]
 
     def _losses(self, S: _Floats, F: _Floats, shrinkages: Any, rows: "_Split") -> _Floats:
         """Losses (n_shrinkages, n) of held-out rows under a within scatter and a spread."""

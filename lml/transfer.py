@@ -514,6 +514,8 @@ def follow_learner(
     `variants` are unfitted learners that differ in their parameters; `enrolled` are ways to
     enrol the references, of which validation chooses one as well; {} leaves these as they are.
     """
+    if not enrolled or isinstance(enrolled, Mapping):
+        raise ValueError(f"enrolled is {enrolled!r}: give a list of ways, [{{}}] leaves references")
     tasks, ks, steps, tables = _refitted(raw, protocol), protocol.n_neighbors, [], []
     learners = [_seeded(variant, seed) for variant in variants]
     for n, task in enumerate(tasks):

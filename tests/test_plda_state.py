@@ -260,6 +260,16 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
     error.match(said)
 
 
+@pytest.mark.parametrize("weight", [np.float32(0.3), np.float16(0.3), (np.float16(0.3), 0.2)])
+def test_weights_of_few_digits_survive_a_file(weight, tmp_path):
+    learner = learned(**{**GIVEN, "own_weight": weight})
+    learner.save(tmp_path / "s")
+    twin = LifelongPLDA.load(tmp_path / "s")
+    for task in learner.tasks_:
+        pair = (one.task_metric(task).bilinear(*2 * [rows(9)[0]]) for one in (learner, twin))
+        np.testing.assert_array_equal(*pair)
+
+
 @pytest.mark.parametrize("version", [0, 4, True, "1", None])
 def test_unknown_versions_are_refused(version, saved):
     path, meta, arrays = saved

@@ -179,6 +179,12 @@ def test_trying_folds_leaves_the_learner_as_it_would_be():
     np.testing.assert_allclose(folded[-1].errors, plain[-1])
 
 
+@pytest.mark.parametrize("ways", [[], {"pull": 1.0}, None])
+def test_ways_to_enrol_that_are_no_list_are_named(ways):
+    with pytest.raises(ValueError, match=r"enrolled is .*give a list"):
+        follow_learner([LifelongPLDA(20)], TASKS, Protocol(load_digits_tasks), 0, ways)
+
+
 def test_a_joint_classifier_answers_with_labels_of_the_task():
     models = [LogisticRegression(C=c, max_iter=1000) for c in (1e-6, 0.1)]
     steps = follow_joint(models, False, TASKS, Protocol(load_digits_tasks), 0)
