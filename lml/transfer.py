@@ -704,6 +704,7 @@ _FEW_SYSTEMS: _Systems = {
     "few, alone": _varied(**{**_FEW, "weights": _OWN}),
     "few, shared": _varied(**_FEW),
     "few, keyed": _varied(**_FEW, shared_labels=True, common=True),
+    "few, keyed, own means": _varied(**_FEW, shared_labels=True),
 }
 _RAW: _Systems = {
     "raw alone": _fixed(n_components=200, own_weight=1.0),
@@ -802,10 +803,10 @@ STUDIES = {
     "orders": Study(_TABLES, ("shared", "keyed"), 20, (1, 2, 3, 4, 5)),
     "parts": Study(_TABLES, tuple(_PARTS), 20),
     "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 20),
-    "count": Study(("isolet-30",), ("few, alone", "few, shared", "few, keyed"), 20),
+    "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS), 20),
     "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE), 20),
     "size": Study(("isolet",), tuple(_SIZE), 20),
-    "raw": Study(("sentiment-raw",), ("raw alone", "d = 200", "raw keyed"), 20),
+    "raw": Study(("sentiment-raw",), ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed"), 20),
     "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
 }  # fmt: skip
 
