@@ -207,7 +207,8 @@ class Moments(NamedTuple):
         """What both scatters are divided by."""
         between = float(self.counts @ np.sum(self.means**2, axis=1))
         within = self.trace if self.trace > 1e-12 * between else between
-        return (within or 1.0) / self.n_features
+        least = self.n_features * np.finfo(float).tiny  # nothing can be divided by less
+        return (within if within >= least else 1.0) / self.n_features
 
     @property
     def unit(self) -> float:

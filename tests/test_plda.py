@@ -557,6 +557,14 @@ def test_a_visit_survives_a_divide_and_conquer_that_does_not_converge(monkeypatc
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("power", [-150, -154, -155, -157, -160, -163, -200])
+def test_rows_of_tiny_numbers_are_learned(power):
+    X, y = rows(0)
+    learner = LifelongPLDA(6, random_state=0).partial_fit(X, y, task="plain")
+    learner.partial_fit(X * 10.0**power, y, task="tiny")
+    assert np.isfinite(scores(learner, [(X * 10.0**power, y, "tiny")], "tiny")).all()
+
+
 def test_a_visit_is_judged_by_its_own_rows():
     rng, noise = np.random.default_rng(0), np.random.default_rng(1)
     y = np.arange(200) % 2
