@@ -156,8 +156,9 @@ class TaskMemory(_LastVisit):
     @property
     def guesses(self) -> bool:
         """Whether its validation cannot be told from guessing: it has nothing to give."""
-        by_all = _guesses(float(self.losses.min()), self.counts)
-        return by_all if self.guessed is None else self.guessed
+        if self.guessed is not None:
+            return self.guessed
+        return _guesses(float(self.losses.min()), self.counts)
 
     @property
     def spread(self) -> _Floats:
@@ -771,7 +772,8 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
         fits = _fits(values[name], kind) and (name != "scale" or values[name] > 0)
         expect(fits, f"{name} of task {place}", values[name], kind.__name__)
     guessed, classes = values["guessed"], values["classes"]
-    expect(guessed in (None, True, False), f"guessed of task {place}", guessed, "a bool or None")
+    fits = guessed is None or type(guessed) is bool
+    expect(fits, f"guessed of task {place}", guessed, "a bool or None")
     expect(len(set(classes)) == len(classes) > 1, f"classes of task {place}", classes, "different")
     return values
 

@@ -464,6 +464,15 @@ class SavedLearnerMixin:
     Notes
     -----
     Derived in chapter 15 (state), eqs. (state-round-trip) and (state-atomic).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from lml.plda import LifelongPLDA
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     LifelongPLDA(30).save(f"{folder}/learner")
+    ...     LifelongPLDA.load(f"{folder}/learner").n_components
+    30
     """
 
     _kind: ClassVar[str]

@@ -715,15 +715,14 @@ _RAW: _Systems = {
 _PULLS: list[dict[str, float]] = [{}, {"pull": 0.5}, {"pull": 1.0}]
 _MEANS = [{"pull": 1.0, "common": 0.5}]  # class means, half their own
 _OURS = {
-    "": [LifelongPLDA(617)],
-    ", alone": [LifelongPLDA(617, own_weight=1.0)],
-    ", keyed": [LifelongPLDA(617, shared_labels=True)],
+    "own choice": (LifelongPLDA(617), _PULLS),
+    "own choice, alone": (LifelongPLDA(617, own_weight=1.0), _PULLS),
+    "own choice, keyed": (LifelongPLDA(617, shared_labels=True), _MEANS),
 }
 _CHOICE: _Systems = {
-    **{f"own choice{name}": partial(follow_learner, own) for name, own in _OURS.items()},
-    **{f"own choice{name}, enrolled": partial(
-        follow_learner, own, enrolled=_MEANS if "keyed" in name else _PULLS
-    ) for name, own in _OURS.items()},
+    **{name: partial(follow_learner, [own]) for name, (own, _) in _OURS.items()},
+    **{f"{name}, enrolled": partial(follow_learner, [own], enrolled=ways)
+       for name, (own, ways) in _OURS.items()},
 }  # fmt: skip
 
 
