@@ -179,6 +179,19 @@ def test_trying_folds_leaves_the_learner_as_it_would_be():
     np.testing.assert_allclose(folded[-1].errors, plain[-1])
 
 
+def test_the_way_to_enrol_that_validation_prefers_is_asked():
+    learner = [LifelongPLDA(64, 2.0, (0.25, 0.0), (0.3, 0.0, 0.0))]
+    protocol = Protocol(load_digits_tasks)
+    ways = [{}, {"pull": 0.5}, {"pull": 1.0}]
+    alone = [follow_learner(learner, TASKS, protocol, 0, [way]) for way in ways]
+    chosen = follow_learner(learner, TASKS, protocol, 0, ways)
+    for n, step in enumerate(chosen):
+        best = min((steps[n] for steps in alone), key=lambda one: one.validation_error)
+        assert step.validation_error == pytest.approx(best.validation_error)
+        np.testing.assert_array_equal(step.errors, best.errors)
+    assert len({step.parameters.get("pull", 0.0) for step in chosen}) > 1
+
+
 @pytest.mark.parametrize("ways", [[], {"pull": 1.0}, None])
 def test_ways_to_enrol_that_are_no_list_are_named(ways):
     with pytest.raises(ValueError, match=r"enrolled is .*give a list"):
