@@ -19,7 +19,9 @@ from packaging.version import Version
 from sphinx.pycode import ModuleAnalyzer
 from tangle import ROOT, read_chapters
 
-MODULES = [chapter.module for chapter in read_chapters(ROOT) if chapter.cells]
+MODULES = list(
+    dict.fromkeys(cell.module for chapter in read_chapters(ROOT) for cell in chapter.cells)
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

@@ -118,11 +118,11 @@ def test_a_continued_header_may_hold_strings_and_colons(book):
                 "class A:\n    def f(self):\n        pass",
                 "class A(A):\n    def f(self):\n        pass",
             ],
-            "'A.f' is exported twice: book/first.ipynb, cell 2 and cell 3",
+            "'A.f' is exported twice: book/first.ipynb, cell 2 and book/first.ipynb, cell 3",
         ),
         (
             ["A = 1", "def A():\n    pass"],
-            "'A' is exported twice: book/first.ipynb, cell 2 and cell",
+            "'A' is exported twice: book/first.ipynb, cell 2 and book/first.ipynb, cell",
         ),
         (["A, B = 1, 2", "B = 3"], "'B' is exported twice"),
         (["def f(:\n    pass"], "book/first.ipynb, cell 2: line 1 of the code: invalid syntax"),
@@ -147,10 +147,10 @@ def test_what_python_m_runs_is_exported(book):
 @pytest.mark.parametrize(
     "source",
     ["#|export\nA = 1", "# | export\nA = 1", "#| Export\nA = 1", "#| exports\nA = 1",
-     "#| export lml\nA = 1", " #| export\nA = 1", "\n#| export\nA = 1", "A = 1\n#| export"],
+     "#| export Lml\nA = 1", " #| export\nA = 1", "\n#| export\nA = 1", "A = 1\n#| export"],
 )  # fmt: skip
 def test_a_misspelt_directive_is_refused(book, source):
-    with pytest.raises(tangle.TangleError, match=r"cell 2: .*the directive is '#\| export'"):
+    with pytest.raises(tangle.TangleError, match=r"cell 2: .*the directive is '#\| export' or"):
         book(source)
 
 
@@ -354,3 +354,15 @@ def test_a_chapter_in_a_folder_becomes_a_module_of_a_package(book, tmp_path):
     assert ast.get_docstring(ast.parse(package)) == "More of it."
     assert "from lml.extra.second import Later" in package
     assert "helper" not in package
+
+
+def test_one_chapter_tells_several_modules_and_one_module_is_told_in_several_chapters(book):
+    other = EXPORT.rstrip() + " second\n"
+    sources = book(
+        first=[DOC, EXPORT + "A = 1", other + '"""Told elsewhere first."""', other + "B = 2"],
+        second=[EXPORT + "C = 3"],
+    )
+    assert "A = 1" in sources["first.py"]
+    assert "B = 2" not in sources["first.py"]
+    assert "Generated from book/first.ipynb and book/second.ipynb" in sources["second.py"]
+    assert sources["second.py"].index("B = 2") < sources["second.py"].index("C = 3")

@@ -1,13 +1,14 @@
 """Write the package ``lml/`` from the exported cells of the chapters in ``book/``.
 
-A chapter ``book/NAME.ipynb`` whose code cells begin with ``#| export`` becomes the
-module ``lml/NAME.py``, and a chapter ``book/PACKAGE/NAME.ipynb`` the module
-``lml/PACKAGE/NAME.py``; its first exported cell is the module docstring. ``_toc.yml``
-gives the order and the numbers of the chapters. Exported cells hold imports, constants,
-functions and classes; ``class X(X):`` continues a class told earlier. ``lml/__init__.py`` is
-written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``; the
-``__init__.py`` of ``lml/PACKAGE`` names the classes of its modules and has the docstring
-that ``[tool.lml.packages]`` gives it.
+A code cell that begins with ``#| export`` goes to the module of its chapter: ``book/NAME.ipynb``
+becomes ``lml/NAME.py``, ``book/PACKAGE/NAME.ipynb`` becomes ``lml/PACKAGE/NAME.py``. A cell that
+begins with ``#| export PACKAGE.NAME`` goes to that module instead, so that one chapter may tell
+several modules and one module may be told in several chapters. The first exported cell of a
+module is its docstring. ``_toc.yml`` gives the order and the numbers of the chapters. Exported
+cells hold imports, constants, functions and classes; ``class X(X):`` continues a class told
+earlier. ``lml/__init__.py`` is written from the names listed in ``[tool.lml] public`` of
+``pyproject.toml``; the ``__init__.py`` of ``lml/PACKAGE`` names the classes of its modules and has
+the docstring that ``[tool.lml.packages]`` gives it.
 
 Usage: ``python tools/tangle.py`` writes, ``python tools/tangle.py --check`` compares.
 """
@@ -30,7 +31,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-EXPORT = "#| export"
+EXPORT = re.compile(r"#\| export(?: (?P<module>[a-z_]\w*(?:\.[a-z_]\w*)*))?")
 LABEL = re.compile(r"^\$\$\s*\(([\w:-]+)\)\s*$|\$\$\s*\(([\w:-]+)\)\s*$", re.MULTILINE)
 MISSPELT = re.compile(r"^\s*#\s*\|\s*exports?\b.*$", re.MULTILINE | re.IGNORECASE)
 DERIVED = re.compile(
@@ -47,22 +48,33 @@ class TangleError(Exception):
 
 
 @dataclass
-class Chapter:
-    """The exported part of one notebook."""
+class Cell:
+    """One exported cell."""
 
-    name: str  # path below book/ and below lml/, without suffix
+    chapter: Chapter
+    index: int  # its place in the notebook
+    module: str  # what stands behind ``lml.`` in an import
+    source: str  # without the directive
+
+    @property
+    def where(self) -> str:
+        return f"book/{self.chapter.name}.ipynb, cell {self.index}"
+
+
+@dataclass
+class Chapter:
+    """One page of the book, with its exported cells."""
+
+    name: str  # path below book/, without suffix
     number: int | None
     title: str
     labels: list[str]
-    cells: list[tuple[int, str]] = field(default_factory=list)  # (cell index, source)
+    cells: list[Cell] = field(default_factory=list)
 
-    @property
-    def module(self) -> str:
-        """What stands behind ``lml.`` in an import."""
-        return self.name.replace("/", ".")
 
-    def where(self, index: int) -> str:
-        return f"book/{self.name}.ipynb, cell {index}"
+def exported(source: str) -> re.Match[str] | None:
+    """The export directive of a cell, None where the cell stays in the book."""
+    return EXPORT.fullmatch(source.partition("\n")[0].rstrip())
 
 
 def toc_files(root: Path) -> list[tuple[str, bool]]:
@@ -95,15 +107,16 @@ def read_chapters(root: Path) -> list[Chapter]:
         for index, (kind, source) in enumerate(sources):
             if kind != "code":
                 continue
-            first, _, rest = source.partition("\n")
-            exported = first.rstrip() == EXPORT
-            if wrong := MISSPELT.search(rest if exported else source):
+            directive = exported(source)
+            rest = source.partition("\n")[2]
+            if wrong := MISSPELT.search(rest if directive else source):
                 raise TangleError(
-                    f"{chapter.where(index)}: {wrong[0].strip()!r}: the directive is {EXPORT!r},"
-                    " alone on the first line of the cell"
+                    f"book/{name}.ipynb, cell {index}: {wrong[0].strip()!r}: the directive is"
+                    " '#| export' or '#| export MODULE', alone on the first line of the cell"
                 )
-            if exported:
-                chapter.cells.append((index, rest))
+            if directive:
+                module = directive["module"] or name.replace("/", ".")
+                chapter.cells.append(Cell(chapter, index, module, rest))
         chapters.append(chapter)
     listed = {c.name for c in chapters}
     for path in sorted((root / "book").rglob("*.ipynb")):
@@ -214,28 +227,30 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
     return PARAGRAPH.sub(wrap, DERIVED.sub(replace, text))
 
 
-def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[str, int]]:
-    """Source of the module of one chapter, and the cell in which each name is defined."""
-    index, source = chapter.cells[0]
-    body = _parse(source, chapter.where(index))
+def build_module(
+    name: str, cells: list[Cell], home: dict[str, Chapter]
+) -> tuple[str, dict[str, Cell]]:
+    """Source of one module, and the cell in which each of its names is defined."""
+    source = cells[0].source
+    body = _parse(source, cells[0].where)
     if len(body) != 1 or ast.get_docstring(ast.parse(source)) is None:
-        raise TangleError(f"{chapter.where(index)}: the first exported cell must be a docstring")
+        raise TangleError(
+            f"{cells[0].where}: the first exported cell of lml.{name} must be a docstring"
+        )
     docstring = source.strip()
     imports: list[str] = []
     blocks: list[str] = []
     where_class: dict[str, int] = {}
-    defined: dict[str, int] = {}
+    defined: dict[str, Cell] = {}
 
-    def define(name: str, index: int) -> None:
+    def define(name: str, cell: Cell) -> None:
         if name in defined:
-            raise TangleError(
-                f"{name!r} is exported twice: {chapter.where(defined[name])} and cell {index}"
-            )
-        defined[name] = index
+            raise TangleError(f"{name!r} is exported twice: {defined[name].where} and {cell.where}")
+        defined[name] = cell
 
-    for index, source in chapter.cells[1:]:
-        where, before = chapter.where(index), None
-        for node, text in _split(source, where):
+    for cell in cells[1:]:
+        where, before = cell.where, None
+        for node, text in _split(cell.source, where):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 imports.append(text)
                 continue
@@ -251,14 +266,14 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
             if isinstance(node, ast.ClassDef):
                 methods = (n for n in node.body if isinstance(n, ast.FunctionDef))
                 for method in (m for m in methods if not m.decorator_list):
-                    define(f"{node.name}.{method.name}", index)
+                    define(f"{node.name}.{method.name}", cell)
             if _continues(node):
                 if node.name not in where_class:
                     raise TangleError(f"{where}: class {node.name} is continued before it begins")
                 blocks[where_class[node.name]] += "\n\n" + _class_body(text, node, where)
                 continue
             for name in names:
-                define(name, index)
+                define(name, cell)
             if isinstance(node, ast.ClassDef):
                 where_class[node.name] = len(blocks)
             if isinstance(node, CONSTANT) and isinstance(before, CONSTANT):
@@ -266,13 +281,14 @@ def build_module(chapter: Chapter, home: dict[str, Chapter]) -> tuple[str, dict[
             else:
                 blocks.append(text)
             before = node
-    defined = {name: index for name, index in defined.items() if "." not in name}
+    defined = {name: cell for name, cell in defined.items() if "." not in name}
     public = sorted(name for name in defined if not name.startswith("_"))
     exports = "__all__ = [" + ", ".join(f'"{name}"' for name in public) + "]"
-    header = f"# Generated from book/{chapter.name}.ipynb by tools/tangle.py: edit the chapter."
+    pages = list(dict.fromkeys(f"book/{cell.chapter.name}.ipynb" for cell in cells))
+    header = f"# Generated from {' and '.join(pages)} by tools/tangle.py: edit the chapter."
     code = "\n\n\n".join(blocks)
     text = "\n\n".join([header + "\n" + docstring, "\n".join(sorted(set(imports))), exports, code])
-    return derive(text + "\n", home, f"book/{chapter.name}.ipynb"), defined
+    return derive(text + "\n", home, f"lml.{name}"), defined
 
 
 def build_init(public: list[str], homes: dict[str, str], docstring: str) -> str:
@@ -311,7 +327,7 @@ def tidy(text: str, name: str) -> str:
         if done.returncode != 0:
             raise TangleError(
                 f"lml/{name}.py: ruff {command[0]} failed: does an exported cell use what a cell"
-                f" without {EXPORT!r} defines?\n{done.stderr}"
+                f" without the export directive defines?\n{done.stderr}"
             )
         text = done.stdout
     return text
@@ -328,21 +344,24 @@ def build(root: Path = ROOT) -> dict[str, str]:
                     f"equation label {label!r} stands in {home[label].name} and in {chapter.name}"
                 )
             home[label] = chapter
-    sources, owners = {}, {}
+    modules: dict[str, list[Cell]] = {}
     for chapter in chapters:
-        if not chapter.cells:
-            continue
-        text, defined = build_module(chapter, home)
-        for name, index in defined.items():
+        for cell in chapter.cells:
+            modules.setdefault(cell.module, []).append(cell)
+    sources: dict[str, str] = {}
+    owners: dict[str, Cell] = {}
+    for module, cells in modules.items():
+        text, defined = build_module(module, cells, home)
+        for name, cell in defined.items():
             if name in owners and not name.startswith("_"):
-                other, cell = owners[name]
                 raise TangleError(
-                    f"{name!r} is exported by {other.where(cell)} and by {chapter.where(index)}"
+                    f"{name!r} is exported by {owners[name].where} and by {cell.where}"
                 )
-            owners[name] = (chapter, index)
-        sources[f"{chapter.name}.py"] = tidy(text, chapter.name)
+            owners[name] = cell
+        path = module.replace(".", "/")
+        sources[f"{path}.py"] = tidy(text, path)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    homes = {name: chapter.module for name, (chapter, _) in owners.items()}
+    homes = {name: cell.module for name, cell in owners.items()}
     settings = project["tool"]["lml"]
     sources["__init__.py"] = tidy(
         build_init(settings["public"], homes, settings["docstring"]), "__init__"
@@ -350,9 +369,9 @@ def build(root: Path = ROOT) -> dict[str, str]:
     for package in sorted({name.split("/")[0] for name in sources if "/" in name}):
         if package not in settings.get("packages", {}):
             raise TangleError(f"pyproject.toml: give {package} a docstring in [tool.lml.packages]")
-        inside = [c for c in chapters if c.cells and c.name.startswith(f"{package}/")]
-        modules = {c.module: sources[f"{c.name}.py"] for c in inside}
-        text = build_package_init(settings["packages"][package], modules)
+        inside = [name for name in modules if name.startswith(f"{package}.")]
+        parts = {name: sources[f"{name.replace('.', '/')}.py"] for name in inside}
+        text = build_package_init(settings["packages"][package], parts)
         sources[f"{package}/__init__.py"] = tidy(text, f"{package}/__init__")
     return sources
 
@@ -388,7 +407,7 @@ def main(argv: list[str] | None = None) -> int:
         old = path.read_text(encoding="utf-8") if path.exists() else None
         if old == text:
             continue
-        chapter = f"book/{name[:-3]}.ipynb"
+        chapter = text.partition("Generated from ")[2].partition(" by ")[0]
         if name.endswith("__init__.py"):
             chapter = "pyproject.toml" if name == "__init__.py" else "the modules beside it"
         detail = "it is missing" if old is None else first_difference(old, text)

@@ -11,6 +11,7 @@ Pages write ``{{ versions }}`` for the versions that the book was executed with,
 from __future__ import annotations
 
 import importlib
+import json
 import platform
 import re
 from importlib.metadata import version
@@ -20,7 +21,7 @@ import yaml
 from docutils import nodes
 from sphinx.util import logging
 
-EXPORT = "#| export"
+EXPORT = re.compile(r"#\| export(?: ([\w.]+))?")
 API = "book/api"
 CHAPTER = re.compile(r"chapter\s+(\d+\s+)?\(([\w/]+)\),")
 EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:-]+\))*)")
@@ -42,12 +43,20 @@ From the chapter [](/{file}.ipynb).
 
 
 def exporting_chapters(root: Path) -> dict[str, str]:
-    """Module name to chapter file, in reading order, for chapters that export a module."""
+    """Module name to the chapter that tells it first, in reading order."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     files = [c["file"] for part in toc["parts"] for c in part["chapters"] or []]
-    names = [file.removeprefix("book/") for file in files]
-    exporting = [name for name in names if (root / f"lml/{name}.py").exists()]
-    return {name.replace("/", "."): f"book/{name}" for name in exporting}
+    modules: dict[str, str] = {}
+    for file in files:
+        path = root / f"{file}.ipynb"
+        if not path.exists():
+            continue
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            first = "".join(cell["source"]).partition("\n")[0].strip()
+            if cell["cell_type"] == "code" and (directive := EXPORT.fullmatch(first)):
+                own = file.removeprefix("book/").replace("/", ".")
+                modules.setdefault(directive[1] or own, file)
+    return modules
 
 
 def define_substitutions(app, config) -> None:
@@ -80,16 +89,16 @@ def check_api(app, env) -> None:
 
 def label_exported_cells(app, doctree, docname) -> None:
     """Hide the export line and say above the cell which module the code goes to."""
-    name = docname.removeprefix("book/")
-    module = name.replace("/", ".")
     for block in list(doctree.findall(nodes.literal_block)):
         first, _, rest = block.astext().partition("\n")
-        if first.strip() != EXPORT:
+        directive = EXPORT.fullmatch(first.strip())
+        if directive is None:
             continue
+        module = directive[1] or docname.removeprefix("book/").replace("/", ".")
         shown = nodes.literal_block(rest, rest, **block.attributes)
         block.replace_self(shown)
         target = nodes.reference(
-            "", "", nodes.literal("", f"lml/{name}.py"), internal=True,
+            "", "", nodes.literal("", f"lml/{module.replace('.', '/')}.py"), internal=True,
             refuri=f"{app.builder.get_relative_uri(docname, API)}#module-lml.{module}",
         )  # fmt: skip
         label = nodes.container("", nodes.paragraph("", "", target), classes=["lml-module"])
