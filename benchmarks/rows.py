@@ -19,7 +19,6 @@ from scipy import linalg, optimize
 
 from benchmarks import loops
 from lml import coding, oasis, scml
-from lml.baselines.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.coding import code_loss, code_metric, fista
@@ -27,6 +26,7 @@ from lml.datasets import Task, load_isolet_tasks, load_sentiment_tasks, load_usp
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import local_fisher_basis
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step

@@ -1,13 +1,13 @@
 # Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Lifelong metric learning: one dictionary, one small code a task."""
 
-from lml.baselines.lmnn import LMNN
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
-from lml.plda import LifelongPLDA
+from lml.plda.learner import LifelongPLDA
 from lml.scml import SCML
 from lml.single_task import TaskTransformer
 

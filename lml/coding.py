@@ -18,8 +18,9 @@ from scipy.linalg.blas import dsyr2k, dtrmm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric, _check_finite, _Floats, _is_real, _is_whole, _Places, _plain
+from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain
 from lml.penalties import OffDiagonalL1, _norm, _scaled
+from lml.utils.typing import Floats, Indices
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
 
@@ -41,7 +42,7 @@ class CodeLoss:
 
     Notes
     -----
-    Derived in chapter 11 (coding), eqs. (coding-gradient) and (coding-trace).
+    Derived in chapter 12 (coding), eqs. (coding-gradient) and (coding-trace).
     Paper: section IV-B, eq. 11.
 
     Examples
@@ -53,50 +54,52 @@ class CodeLoss:
     (5.0, [-3.0, -1.0])
     """
 
-    gram: _Floats
-    projected: _Floats
+    gram: Floats
+    projected: Floats
     constant: float
 
-    def __call__(self, W: _Floats) -> tuple[float, _Floats]:
+    def __call__(self, W: Floats) -> tuple[float, Floats]:
         gradient = self.gram @ W @ self.gram - self.projected
         inner = np.vdot(W, gradient) - np.vdot(W, self.projected)
         return float(0.5 * inner + self.constant), gradient
 
 
 _EPS = float(np.finfo(float).eps)  # unit of rounding
-_Smooth: TypeAlias = Callable[[_Floats], tuple[float, _Floats]]
+_Smooth: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 
 
 class _Proximal(Protocol):
     """What a proximal step asks of a penalty."""
 
-    def prox(self, W: _Floats, step: float, /) -> _Floats: ...
+    def prox(self, W: Floats, step: float, /) -> Floats: ...
 
 
 class _Penalty(_Proximal, Protocol):
     """What the solver asks of a penalty."""
 
-    def value(self, W: _Floats) -> float: ...
+    def value(self, W: Floats) -> float: ...
 
-    def certificate(self, W: _Floats, gradient: _Floats) -> float: ...
+    def certificate(self, W: Floats, gradient: Floats) -> float: ...
 
 
 def _proximal_step(
     smooth: _Smooth,
     penalty: _Proximal,
-    V: _Floats,
+    V: Floats,
     value_V: float | None,
-    gradient_V: _Floats,
+    gradient_V: Floats,
     step: float,
-) -> tuple[_Floats, float, _Floats, float, _Floats, _Floats]:
+) -> tuple[Floats, float, Floats, float, Floats, Floats]:
     """Halve the step until the parabola at V lies above f at the proximal point P.
 
     Returns P, its value, its gradient, the step, P - V and the change of the gradient.
     """
     for _ in range(100):
         P = penalty.prox(V - step * gradient_V, step)
-        move, (value, gradient) = P - V, smooth(P)
-        turn, limit = gradient - gradient_V, np.vdot(move, move) / (2 * step)
+        move = P - V
+        (value, gradient) = smooth(P)
+        turn = gradient - gradient_V
+        limit = np.vdot(move, move) / (2 * step)
         if value_V is None:  # the gradient is affine: the bend is exact without values
             bend = 0.5 * np.vdot(turn, move)
             noise = 8 * _EPS * _norm(gradient_V) * _norm(move) if bend > limit else 0.0
@@ -109,7 +112,7 @@ def _proximal_step(
     return P, value, gradient, step, move, turn
 
 
-def _against(back: _Floats, move: _Floats) -> bool:
+def _against(back: Floats, move: Floats) -> bool:
     """Whether two directions have a negative inner product, of any size."""
     total = np.vdot(back, move)
     if not 1e-250 < abs(total) < np.inf:
@@ -117,7 +120,7 @@ def _against(back: _Floats, move: _Floats) -> bool:
     return bool(total < 0.0)
 
 
-def _length(apart: _Floats) -> float:
+def _length(apart: Floats) -> float:
     return float(np.sqrt(np.vdot(apart, apart)))
 
 
@@ -130,26 +133,35 @@ def _next_momentum(t: float) -> tuple[float, float]:
 def _fista_iterates(
     smooth: _Smooth,
     penalty: _Proximal,
-    W: _Floats,
+    W: Floats,
     step: float,
     restart: bool,
     affine_gradient: bool,
-) -> Iterator[tuple[_Floats, float, _Floats, float, float]]:
+) -> Iterator[tuple[Floats, float, Floats, float, float]]:
     """Yield (W_k, f(W_k), gradient at W_k, step, bound of the certificate) for k = 0, 1, ..."""
-    (value, gradient), t, momentum, bound = smooth(W), 1.0, 0.0, 0.0
+    t = 1.0
+    momentum = 0.0
+    bound = 0.0
+    (value, gradient) = smooth(W)
     last = change = np.zeros(W.shape)
     while True:
         yield W, value, gradient, step, bound
-        V, value_V, gradient_V = W + momentum * last, None, gradient + momentum * change
+        V = W + momentum * last
+        value_V = None
+        gradient_V = gradient + momentum * change
         if not affine_gradient:
             value_V, gradient_V = smooth(V)
-        old, old_gradient = W, gradient
+        old = W
+        old_gradient = gradient
         point = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
         W, value, gradient, step, move, turn = point
-        last, change, bound = W - old, gradient - old_gradient, _length(turn - move / step)
+        last = W - old
+        change = gradient - old_gradient
+        bound = _length(turn - move / step)
         t, momentum = _next_momentum(t)
         if restart and _against(move, last):
-            t, momentum = 1.0, 0.0
+            t = 1.0
+            momentum = 0.0
 
 
 @dataclass(frozen=True)
@@ -174,12 +186,12 @@ class CodingResult:
         The last step size.
     """
 
-    code: _Floats
+    code: Floats
     objective: float
     certificate: float
     n_iter: int
     converged: bool
-    objective_history: _Floats
+    objective_history: Floats
     step: float
 
 
@@ -202,7 +214,7 @@ def _check_objective(history: list[float], scale: float) -> None:
         )
 
 
-def _finite(A: ArrayLike, name: str, **options: Any) -> _Floats:
+def _finite(A: ArrayLike, name: str, **options: Any) -> Floats:
     """An array of floats, with two axes by default; an error says where it is not finite."""
     array = check_array(
         _plain(A, name), dtype=np.float64, ensure_all_finite=False, input_name=name, **options
@@ -258,7 +270,7 @@ def fista(
 
     Notes
     -----
-    Derived in chapter 11 (coding), eqs. (coding-prox-step) and (coding-fista).
+    Derived in chapter 12 (coding), eqs. (coding-prox-step) and (coding-fista).
     Paper: section IV-B, Algorithm 1, corrected.
 
     Examples
@@ -270,7 +282,8 @@ def fista(
     [[1.0, 0.5], [0.5, 2.0]]
     """
     _check_run(tol, max_iter, step, 1.0 if scale is None else scale)
-    W, history = _finite(init, "init", ensure_2d=False, allow_nd=True, copy=True), []
+    W = _finite(init, "init", ensure_2d=False, allow_nd=True, copy=True)
+    history = []
     scale = _norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
     iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
@@ -291,27 +304,29 @@ class _HalfLoss:
     def __init__(self, loss: CodeLoss) -> None:
         d = len(loss.gram)
         i, j = np.triu_indices(d, 1)
-        self.places: _Places = np.concatenate([np.arange(d) * (d + 1), i * d + j])
-        self.roots: _Floats = np.repeat([1.0, np.sqrt(2.0)], [d, len(i)])
+        self.places: Indices = np.concatenate([np.arange(d) * (d + 1), i * d + j])
+        self.roots: Floats = np.repeat([1.0, np.sqrt(2.0)], [d, len(i)])
         self.shares = self.roots / 2  # of a number in X
-        self.gram, self.constant = np.asfortranarray(loss.gram), loss.constant
-        self.triangle, self.target = np.zeros((d, d)), self.pack(loss.projected)
+        self.gram = np.asfortranarray(loss.gram)
+        self.constant = loss.constant
+        self.target = self.pack(loss.projected)
+        self.triangle = np.zeros((d, d))
 
-    def pack(self, W: _Floats) -> _Floats:
+    def pack(self, W: Floats) -> Floats:
         """The vector of a symmetric matrix."""
         return self.roots * W.ravel().take(self.places)
 
-    def _fill(self, w: _Floats) -> _Floats:
+    def _fill(self, w: Floats) -> Floats:
         """The triangle X of a vector."""
         self.triangle.ravel()[self.places] = w * self.shares
         return self.triangle
 
-    def unpack(self, w: _Floats) -> _Floats:
+    def unpack(self, w: Floats) -> Floats:
         """The symmetric matrix of a vector."""
         X = self._fill(w)
         return X + X.T
 
-    def __call__(self, w: _Floats) -> tuple[float, _Floats]:
+    def __call__(self, w: Floats) -> tuple[float, Floats]:
         left = dtrmm(1.0, self._fill(w).T, self.gram, side=1, lower=1)  # columns first: X' is X
         gradient = self.pack(dsyr2k(1.0, left, self.gram, lower=1).T)
         gradient -= self.target
@@ -323,24 +338,28 @@ class _HalfL1:
     """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
 
     def __init__(self, strength: float, d: int) -> None:
-        self.strength, self.d = float(np.sqrt(2.0) * strength), d
+        self.strength = float(np.sqrt(2.0) * strength)
+        self.d = d
 
-    def value(self, w: _Floats) -> float:
+    def value(self, w: Floats) -> float:
         return self.strength * float(np.abs(w[self.d :]).sum())
 
-    def prox(self, w: _Floats, step: float) -> _Floats:
-        out, cut = w.copy(), step * self.strength
+    def prox(self, w: Floats, step: float) -> Floats:
+        out = w.copy()
+        cut = step * self.strength
         out[self.d :] -= w[self.d :].clip(-cut, cut)
         return out
 
-    def certificate(self, w: _Floats, gradient: _Floats) -> float:
-        off, slope, away = w[self.d :], gradient[self.d :], gradient.copy()
+    def certificate(self, w: Floats, gradient: Floats) -> float:
+        off = w[self.d :]
+        slope = gradient[self.d :]
+        away = gradient.copy()
         at_zero = np.maximum(np.abs(slope) - self.strength, 0.0)
         away[self.d :] = np.where(off == 0, at_zero, slope + self.strength * np.sign(off))
         return _norm(away)
 
 
-def _check_target(target: FactoredMetric, L: _Floats) -> int:
+def _check_target(target: FactoredMetric, L: Floats) -> int:
     if not isinstance(target, FactoredMetric):
         raise TypeError(
             f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
@@ -356,7 +375,7 @@ def _check_target(target: FactoredMetric, L: _Floats) -> int:
 
 def _check_coding(
     dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
-) -> tuple[_Floats, _Floats]:
+) -> tuple[Floats, Floats]:
     """The dictionary as an array; every argument checked before any work is done."""
     L = _finite(dictionary, "dictionary", order="C")
     d = _check_target(target, L)
@@ -372,7 +391,7 @@ def _check_coding(
     return L, start / 2 + start.T / 2
 
 
-def _check_size(L: _Floats, smooth: CodeLoss) -> tuple[float, float]:
+def _check_size(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
     """The scale of the certificate and the norm of A; an error where squares are lost."""
     sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
     with np.errstate(over="ignore"):
@@ -388,7 +407,7 @@ def _check_size(L: _Floats, smooth: CodeLoss) -> tuple[float, float]:
     return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
 
 
-def code_loss(dictionary: _Floats, target: FactoredMetric) -> CodeLoss:
+def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
 
     Parameters
@@ -403,7 +422,7 @@ def code_loss(dictionary: _Floats, target: FactoredMetric) -> CodeLoss:
 
     Notes
     -----
-    Derived in chapter 11 (coding), eqs. (coding-trace) and (coding-split).
+    Derived in chapter 12 (coding), eqs. (coding-trace) and (coding-split).
     Paper: section IV-B, eq. 11.
     """
     target = target.symmetrized()
@@ -459,7 +478,7 @@ def code_metric(
 
     Notes
     -----
-    Derived in chapter 11 (coding), eqs. (coding-closed-form) and (coding-certificate).
+    Derived in chapter 12 (coding), eqs. (coding-closed-form) and (coding-certificate).
     Paper: section IV-B, Algorithm 1, corrected.
 
     Examples
@@ -473,7 +492,8 @@ def code_metric(
     _check_run(tol, max_iter)
     L, start = _check_coding(dictionary, target, code_penalty, init)
     with np.errstate(over="ignore", invalid="ignore"):  # named by _check_size
-        smooth, penalty = code_loss(L, target), OffDiagonalL1(code_penalty)
+        smooth = code_loss(L, target)
+        penalty = OffDiagonalL1(code_penalty)
     scale, largest = _check_size(L, smooth)
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
         start = penalty.prox(smooth.projected, 1.0)
@@ -485,7 +505,7 @@ def code_metric(
     return replace(result, code=half.unpack(result.code) if result.n_iter else start)
 
 
-def _warn_not_converged(result: CodingResult, wanted: float, gram: _Floats) -> None:
+def _warn_not_converged(result: CodingResult, wanted: float, gram: Floats) -> None:
     warnings.warn(
         f"code_metric stopped after {result.n_iter} steps with certificate"
         f" {result.certificate:.2e}; tol asks for {wanted:.2e}. The condition number of the"

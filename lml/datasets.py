@@ -88,7 +88,8 @@ class Task:
 
     def _check(self) -> None:
         for part in ("train", "validation", "test"):
-            X, y = getattr(self, f"X_{part}"), getattr(self, f"y_{part}")
+            X = getattr(self, f"X_{part}")
+            y = getattr(self, f"y_{part}")
             if not (hasattr(X, "ndim") and hasattr(y, "ndim")):
                 raise TypeError(
                     f"X_{part} and y_{part} of task {self.name!r} are of type {type(X).__name__}"
@@ -113,7 +114,8 @@ class Task:
         labels = [str(label) for label in distinct]
         if len(labels) > 4:
             labels = [*labels[:2], "..", labels[-1]]
-        width, said = self.X_train.shape[1], " ".join(labels)
+        width = self.X_train.shape[1]
+        said = " ".join(labels)
         return f"Task({self.name!r}: {rows} rows, {width} features, labels {said})"
 
     def with_validation(self) -> "Task":
@@ -191,7 +193,8 @@ def _make_task(
     preprocess: Callable[[list[_Rows]], list[_Rows]] | None = None,
 ) -> Task:
     """A task from row numbers; preprocess maps the list of parts to a list of parts."""
-    parts, labels = [X[index] for index in rows], [y[index].astype(np.int64) for index in rows]
+    parts = [X[index] for index in rows]
+    labels = [y[index].astype(np.int64) for index in rows]
     if preprocess is not None:
         parts = preprocess(parts)
     (train, validation, test), (own, held, asked) = parts, labels
@@ -206,7 +209,8 @@ def _standardize(parts: list[_Rows]) -> list[_Rows]:
     """
     if len(parts[0]) < 2:
         raise ValueError("one training row has no standard deviation: raise train_size to 2 rows")
-    mean, deviation = parts[0].mean(axis=0), parts[0].std(axis=0, ddof=1)
+    mean = parts[0].mean(axis=0)
+    deviation = parts[0].std(axis=0, ddof=1)
     deviation = np.where(deviation < 1e-5, 1.0, deviation)
     return [normalize((part - mean) / deviation) if len(part) else part for part in parts]
 
@@ -266,7 +270,9 @@ def load_digits_tasks(
     ['0-1', '2-3', '4-5-6', '7-8-9']
     """
     X, y = load_digits(return_X_y=True)
-    X, rng, tasks = X / 16.0, check_random_state(random_state), []
+    X = X / 16.0
+    rng = check_random_state(random_state)
+    tasks = []
     for name, digits in _DIGIT_TASKS.items():
         own = np.flatnonzero(np.isin(y, digits))
         rows = _split_rows(len(own), train_size, validation_size, rng)
@@ -286,7 +292,8 @@ def _sound(name: str | Path, remedy: str = "use a sound copy of the original") -
 
 def _bounded(stream: IO[bytes] | gzip.GzipFile, most: int, name: str) -> bytes:
     """The bytes of a stream; an error if there are more than `most`."""
-    parts, left = [], most
+    parts = []
+    left = most
     while part := stream.read(min(left, 2**16) + 1):  # a long read would reserve its memory at once
         parts.append(part)
         left -= len(part)
@@ -319,14 +326,19 @@ def _lzw_string(code: int, table: list[bytes], last: bytes, limit: int) -> bytes
 
 def _lzw_strings(data: bytes, limit: int, block: int) -> Iterator[bytes]:
     """The strings of the codes of a .Z file without its first three bytes, in turn."""
-    place, width, last = 0, 9, b""
+    place = 0
+    width = 9
+    last = b""
     table: list[bytes] = []
     while place < len(data):
         table = table or [bytes([k]) for k in range(256)] + [b""] * block
-        group, place = data[place : place + width], place + width
+        group = data[place : place + width]
+        place = place + width
         for code in _lzw_codes(group, width):
             if block and code == 256:
-                width, table, last = 9, [], b""
+                width = 9
+                table = []
+                last = b""
                 break
             last = _lzw_string(code, table, last, limit)
             yield last
@@ -339,7 +351,8 @@ def _unlzw(data: bytes, most: int, name: str) -> bytes:
     """The bytes packed in a .Z file."""
     if len(data) < 3 or data[2] & 0x60 or not 10 <= data[2] & 31 <= 16:
         raise ValueError(f"{name} does not begin as a .Z file")
-    parts, left = [], most
+    parts = []
+    left = most
     for string in _lzw_strings(data[3:], 1 << (data[2] & 31), data[2] >> 7):
         parts.append(string)
         left -= len(string)
@@ -471,9 +484,13 @@ def _mat_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
     place = 0
     while place < len(data):
         kind, size = struct.unpack_from("<II", data, place)
-        start, step = place + 8, size + (-size % 8 if kind != 15 else 0)
+        start = place + 8
+        step = size + (-size % 8 if kind != 15 else 0)
         if kind >> 16:  # a small element: type, size and up to four bytes in eight
-            kind, size, start, step = kind & 0xFFFF, kind >> 16, place + 4, 4
+            size = kind >> 16
+            kind = kind & 0xFFFF
+            start = place + 4
+            step = 4
         if start + size > len(data) or size > step:
             raise ValueError(f"an element of {size} bytes at byte {place} goes beyond its end")
         yield kind, data[start : start + size]
@@ -525,7 +542,8 @@ def _mat_cells(
 
 def _parse_words(paths: _Paths, most: int = 2**24) -> _Files:
     """Arrays from sentiment_mt.mat (10.3 MB), MATLAB cells of one matrix a task."""
-    name, wanted = Path(paths[0]).name, ("xTr", "yTr", "xVa", "yVa", "xTe", "yTe")
+    name = Path(paths[0]).name
+    wanted = ("xTr", "yTr", "xVa", "yVa", "xTe", "yTe")
     with _sound(name):
         stored = _mat_cells(_file(paths[0], most), wanted, most)
         for key in wanted:
@@ -596,7 +614,10 @@ class _Limited:
     """A stream that fails after `most` bytes."""
 
     def __init__(self, stream: Any, most: int) -> None:
-        self.stream, self.most, self.left, self.flush = stream, most, most, stream.flush
+        self.stream = stream
+        self.most = most
+        self.left = most
+        self.flush = stream.flush
 
     def _counted(self, data: bytes) -> bytes:
         self.left -= len(data)
@@ -790,11 +811,13 @@ def _validate(
     for key in collection.fields:
         if key not in arrays:
             raise ValueError(f"{where} has no array {key!r}")
-        array, allowed = arrays[key], collection.labels.get(key)
+        array = arrays[key]
+        allowed = collection.labels.get(key)
         _check_field(key, array.dtype, array.shape, collection, where)
         if allowed is not None and set(array.ravel().tolist()) != set(allowed):
             raise ValueError(f"{key!r} in {where} does not hold the expected values")
-    found, expected = _digest(arrays), collection.digests[file]
+    found = _digest(arrays)
+    expected = collection.digests[file]
     if found != expected:
         raise ValueError(f"the arrays in {where} have SHA-256 {found}, not {expected}")
 
@@ -861,7 +884,8 @@ def _retrieve(addresses: Sequence[str], folder: str | Path, progressbar: bool = 
 
 def _download(name: str) -> None:
     """Fetch a collection from the first source that gives the right arrays, and cache it."""
-    collection, reasons = _COLLECTIONS[name], []
+    collection = _COLLECTIONS[name]
+    reasons = []
     for parse, addresses in collection.sources:
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -958,8 +982,10 @@ def load_usps_tasks(
     Paper: section V-B, table III.
     """
     (arrays,) = _load("usps", download_if_missing)
-    X, y = arrays["Xq"] / float(arrays["divisor"]), arrays["y"]
-    rng, tasks = check_random_state(random_state), []
+    X = arrays["Xq"] / float(arrays["divisor"])
+    y = arrays["y"]
+    rng = check_random_state(random_state)
+    tasks = []
     for name, digits in _DIGIT_TASKS.items():
         own = np.flatnonzero((arrays["split"] == 0) & np.isin(y, digits))
         both = _part_size(len(own), train_size, "train_size")
@@ -1017,7 +1043,9 @@ def load_isolet_tasks(
     if grouping not in list(keys):
         raise ValueError(f"grouping is {grouping!r}: choose one of {sorted(keys)}")
     (arrays,) = _load("isolet", download_if_missing)
-    X, rng, tasks = arrays["Xq"] / float(arrays["divisor"]), check_random_state(random_state), []
+    X = arrays["Xq"] / float(arrays["divisor"])
+    rng = check_random_state(random_state)
+    tasks = []
     for group in range(1, 6):
         own = np.flatnonzero(arrays[keys[grouping]] == group)
         rows = _split_rows(len(own), train_size, validation_size, rng)
@@ -1034,7 +1062,8 @@ def _words_tasks(
     validation_size: float,
 ) -> list[Task]:
     """Tasks of the 200-word form."""
-    rng, tasks = check_random_state(random_state), []
+    rng = check_random_state(random_state)
+    tasks = []
     for number, name in enumerate(_DOMAINS):
         own = np.flatnonzero(arrays["task"] == number)
         if split == "authors":
@@ -1054,7 +1083,8 @@ def _raw_tasks(
     unit_rows: bool,
 ) -> list[Task]:
     """Tasks of the raw form, sparse throughout."""
-    rng, tasks = check_random_state(random_state), []
+    rng = check_random_state(random_state)
+    tasks = []
     for name, arrays in zip(_DOMAINS, files, strict=True):
         stored = arrays["data"], arrays["indices"], arrays["indptr"]
         X = sparse.csr_array(stored, shape=tuple(arrays["shape"].tolist()))

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
 from lml.coding import _finite
-from lml.metrics import FactoredMetric, _Floats, _is_whole, _Matrix, _MatrixLike, _svd
+from lml.metrics import FactoredMetric, _is_whole, _svd
 from lml.triplets import triplet_gradient
+from lml.utils.typing import Floats, Matrix, MatrixLike
 
 __all__ = [
     "DictionaryStep",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-def dictionary_gradient(dictionary: _Floats, code: _Floats, gradient: FactoredMetric) -> _Floats:
+def dictionary_gradient(dictionary: Floats, code: Floats, gradient: FactoredMetric) -> Floats:
     """Gradient of <G, L'WL> with respect to the dictionary L: W L G' + W' L G.
 
     Parameters
@@ -52,7 +53,7 @@ def dictionary_gradient(dictionary: _Floats, code: _Floats, gradient: FactoredMe
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-first-order) and (dictionary-gradient).
+    Derived in chapter 14 (dictionary), eqs. (dictionary-first-order) and (dictionary-gradient).
     Paper: section IV-C, eq. 14, corrected.
 
     Examples
@@ -69,23 +70,25 @@ def dictionary_gradient(dictionary: _Floats, code: _Floats, gradient: FactoredMe
 
 
 def _value_and_slope(
-    dictionary: _Floats,
-    code: _Floats,
-    X: _MatrixLike,
+    dictionary: Floats,
+    code: Floats,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     memory: "GradientMemory | RunningGradient | None",
-    codes: Mapping[Hashable, _Floats] | None,
+    codes: Mapping[Hashable, Floats] | None,
     dictionary_penalty: float,
-) -> tuple[float, Callable[[], _Floats]]:
+) -> tuple[float, Callable[[], Floats]]:
     """What a step lowers, and a function for its gradient, which trials do not need."""
     value, G = triplet_gradient(FactoredMetric(0.0, dictionary, code), X, triplets, metric_type)
-    old_slope, n_tasks = None, 1
+    old_slope = None
+    n_tasks = 1
     if memory is not None:
         old_value, old_slope, n_old = memory.terms(dictionary, codes or {})
-        value, n_tasks = value + old_value, 1 + n_old
+        value = value + old_value
+        n_tasks = 1 + n_old
 
-    def slope() -> _Floats:
+    def slope() -> Floats:
         own = dictionary_gradient(dictionary, code, G)
         total = own if old_slope is None else own + old_slope
         return total / n_tasks + 2 * dictionary_penalty * dictionary
@@ -95,15 +98,15 @@ def _value_and_slope(
 
 
 def dictionary_objective(
-    dictionary: _Floats,
-    code: _Floats,
-    X: _MatrixLike,
+    dictionary: Floats,
+    code: Floats,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     memory: "GradientMemory | RunningGradient | None" = None,
-    codes: Mapping[Hashable, _Floats] | None = None,
+    codes: Mapping[Hashable, Floats] | None = None,
     dictionary_penalty: float = 0.0,
-) -> tuple[float, _Floats]:
+) -> tuple[float, Floats]:
     """Value and gradient of what a dictionary step lowers.
 
     (1/T) [ loss_t(L'W_tL) + sum_s <Delta_s, L'W_sL> ] + gamma ||L||_F^2
@@ -133,7 +136,7 @@ def dictionary_objective(
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
+    Derived in chapter 14 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
     Paper: section IV-C, eq. 14.
     """
     parts = (code, X, triplets, metric_type, memory, codes, dictionary_penalty)
@@ -158,7 +161,7 @@ class GradientMemory:
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
+    Derived in chapter 14 (dictionary), eqs. (dictionary-objective) and (dictionary-low-rank).
     Paper: section IV-C, eq. 14. The antisymmetric part of a gradient is left out: it acts
     on codes that are not symmetric only.
 
@@ -190,17 +193,18 @@ class GradientMemory:
         self,
         task: Hashable,
         gradient: FactoredMetric,
-        dictionary: _Floats | None = None,
-        code: _Floats | None = None,
+        dictionary: Floats | None = None,
+        code: Floats | None = None,
     ) -> None:
         """Keep a task's gradient, in place of what was kept of it before."""
         self.gradients[task], self.errors[task] = _low_rank(gradient, self.rank)
 
     def terms(
-        self, dictionary: _Floats, codes: Mapping[Hashable, _Floats]
-    ) -> tuple[float, _Floats, int]:
+        self, dictionary: Floats, codes: Mapping[Hashable, Floats]
+    ) -> tuple[float, Floats, int]:
         """Sum of <Delta_s, L'W_sL> over the tasks in codes, its gradient, and their number."""
-        value, slope = 0.0, np.zeros_like(dictionary)
+        value = 0.0
+        slope = np.zeros_like(dictionary)
         for task, code in codes.items():
             if task not in self.gradients:
                 raise ValueError(
@@ -212,15 +216,16 @@ class GradientMemory:
             slope += (code + code.T) @ image
         return float(value), slope, len(codes)
 
-    def change_basis(self, change: _Floats) -> None:
+    def change_basis(self, change: Floats) -> None:
         """Nothing to do: the gradients live in the D features, not in the dictionary."""
 
 
-def _gram_spectrum(X: _Matrix, K: _Matrix, rank: int) -> tuple[_Floats, _Floats]:
+def _gram_spectrum(X: Matrix, K: Matrix, rank: int) -> tuple[Floats, Floats]:
     """Spectrum of X'KX for CSR X through its Gram matrix: only `rank` dense rows are formed."""
     values, vectors = linalg.eigh((X @ X.T).toarray())
     keep = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
-    root, vectors = np.sqrt(values[keep]), vectors[:, keep]
+    root = np.sqrt(values[keep])
+    vectors = vectors[:, keep]
     inner = (vectors * root).T @ ((K if K.ndim == 2 else np.diag(K)) @ (vectors * root))
     theta, turn = linalg.eigh((inner + inner.T) / 2)
     order = np.argsort(-np.abs(theta), kind="stable")
@@ -233,7 +238,8 @@ def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, floa
         theta, rows = _gram_spectrum(gradient.factor, gradient.core, rank)
     else:
         spectrum = gradient.compress()
-        theta, rows = spectrum.core, spectrum.factor[:rank].copy()  # not a view of all
+        theta = spectrum.core
+        rows = spectrum.factor[:rank].copy()  # not a view of all
     error = linalg.norm(theta[rank:]) / max(linalg.norm(theta), np.finfo(float).tiny)
     return FactoredMetric(gradient.alpha, rows, theta[:rank].copy()), float(error)
 
@@ -250,11 +256,11 @@ class RunningGradient:
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eq. (dictionary-running).
+    Derived in chapter 14 (dictionary), eq. (dictionary-running).
     """
 
     def __init__(self) -> None:
-        self.total: _Floats | None = None
+        self.total: Floats | None = None
         self.n_tasks = 0
 
     def __len__(self) -> int:
@@ -266,7 +272,7 @@ class RunningGradient:
         return 0 if self.total is None else self.total.nbytes
 
     def store(
-        self, task: Hashable, gradient: FactoredMetric, dictionary: _Floats, code: _Floats
+        self, task: Hashable, gradient: FactoredMetric, dictionary: Floats, code: Floats
     ) -> None:
         """Add a task's gradient with respect to the dictionary."""
         slope = dictionary_gradient(dictionary, code, gradient)
@@ -274,20 +280,20 @@ class RunningGradient:
         self.n_tasks += 1
 
     def terms(
-        self, dictionary: _Floats, codes: Mapping[Hashable, _Floats]
-    ) -> tuple[float, _Floats, int]:
+        self, dictionary: Floats, codes: Mapping[Hashable, Floats]
+    ) -> tuple[float, Floats, int]:
         """<R, L>, its gradient R, and the number of gradients in the sum."""
         if self.total is None:
             return 0.0, np.zeros_like(dictionary), 0
         return float(np.sum(self.total * dictionary)), self.total, self.n_tasks
 
-    def change_basis(self, change: _Floats) -> None:
+    def change_basis(self, change: Floats) -> None:
         """Follow a change of the codes from W to C W C' (C is ``change``)."""
         if self.total is not None:
             self.total = change @ self.total
 
 
-def polar_factors(dictionary: ArrayLike) -> tuple[_Floats, _Floats]:
+def polar_factors(dictionary: ArrayLike) -> tuple[Floats, Floats]:
     """Split a dictionary L = S Q into a symmetric change of basis S and orthonormal rows Q.
 
     Parameters
@@ -308,7 +314,7 @@ def polar_factors(dictionary: ArrayLike) -> tuple[_Floats, _Floats]:
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eq. (dictionary-polar).
+    Derived in chapter 14 (dictionary), eq. (dictionary-polar).
 
     Examples
     --------
@@ -331,11 +337,11 @@ def polar_factors(dictionary: ArrayLike) -> tuple[_Floats, _Floats]:
     return (left * values) @ left.T, left @ right
 
 
-def _symmetric(A: _Matrix) -> bool:
+def _symmetric(A: Matrix) -> bool:
     return isinstance(A, np.ndarray) and np.array_equal(A, A.T)
 
 
-def keep_codes(code: _Floats, change: _Floats) -> _Floats:
+def keep_codes(code: Floats, change: Floats) -> Floats:
     """The code S' W S: with it the metric is unchanged by the normalisation L = S Q.
 
     Parameters
@@ -353,7 +359,7 @@ def keep_codes(code: _Floats, change: _Floats) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
+    Derived in chapter 14 (dictionary), eq. (dictionary-keep-codes). Paper: section IV-C, which
     leaves W_s alone.
     """
     moved = change.T @ code @ change
@@ -378,8 +384,8 @@ class DictionaryStep:
         How often the trial step was halved.
     """
 
-    dictionary: _Floats
-    change: _Floats
+    dictionary: Floats
+    change: Floats
     step_size: float
     objective_before: float
     objective_after: float
@@ -387,12 +393,12 @@ class DictionaryStep:
 
 
 def _line_search(
-    objective: Callable[[_Floats], tuple[float, Callable[[], _Floats]]],
-    L: _Floats,
+    objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
+    L: Floats,
     max_move: float,
     max_backtracks: int,
     sufficient: float = 1e-4,
-) -> tuple[_Floats, float, float, float, int]:
+) -> tuple[Floats, float, float, float, int]:
     """Halve the step along minus the gradient until Armijo's condition holds.
 
     `objective` gives the value and a function for the gradient, which trials do not need.
@@ -413,13 +419,13 @@ def _line_search(
 
 
 def dictionary_step(
-    dictionary: _Floats,
-    code: _Floats,
-    X: _MatrixLike,
+    dictionary: Floats,
+    code: Floats,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     memory: GradientMemory | RunningGradient | None = None,
-    codes: Mapping[Hashable, _Floats] | None = None,
+    codes: Mapping[Hashable, Floats] | None = None,
     dictionary_penalty: float = 0.0,
     max_move: float = 0.1,
     max_backtracks: int = 20,
@@ -451,13 +457,13 @@ def dictionary_step(
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
+    Derived in chapter 14 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
     Paper: section IV-C, eq. 14 and Algorithm 2, line 12.
     """
     X = X if sparse.issparse(X) else np.asarray(X)
     L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
 
-    def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
+    def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
         return _value_and_slope(
             L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
         )
@@ -468,8 +474,8 @@ def dictionary_step(
 
 
 def _check_step(
-    dictionary: ArrayLike, code: _Floats, X: _Matrix, dictionary_penalty: float, max_move: float
-) -> _Floats:
+    dictionary: ArrayLike, code: Floats, X: Matrix, dictionary_penalty: float, max_move: float
+) -> Floats:
     L = _finite(dictionary, "dictionary", order="C")
     d, n_features = L.shape
     if np.shape(code) != (d, d):
@@ -483,7 +489,7 @@ def _check_step(
     return L
 
 
-def keep_metrics(code: _Floats, old_dictionary: _Floats, new_dictionary: _Floats) -> _Floats:
+def keep_metrics(code: Floats, old_dictionary: Floats, new_dictionary: Floats) -> Floats:
     """Re-code a metric in a moved dictionary: C W C' with C = L_new L_old', no threshold.
 
     Parameters
@@ -508,7 +514,7 @@ def keep_metrics(code: _Floats, old_dictionary: _Floats, new_dictionary: _Floats
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-keep-metrics) and
+    Derived in chapter 14 (dictionary), eqs. (dictionary-keep-metrics) and
     (dictionary-keep-residual).
 
     Examples
@@ -527,7 +533,7 @@ def keep_metrics(code: _Floats, old_dictionary: _Floats, new_dictionary: _Floats
     return keep_codes(code, across.T)
 
 
-class MovingCodes(Mapping[Any, _Floats]):
+class MovingCodes(Mapping[Any, Floats]):
     """Codes of tasks in a dictionary that moves; a code follows when it is read.
 
     A table never changes: `after` and `without` give new ones. Reading gives the code in the
@@ -540,7 +546,7 @@ class MovingCodes(Mapping[Any, _Floats]):
 
     Notes
     -----
-    Derived in chapter 13 (dictionary), eqs. (dictionary-compose) and (dictionary-dyadic). A visit
+    Derived in chapter 14 (dictionary), eqs. (dictionary-compose) and (dictionary-dyadic). A visit
     costs the same for any number of tasks, but for copies of tables of references; reading a code
     that has waited for m moves takes at most 2 log2(m) + 3 more products of d x d matrices.
 
@@ -553,10 +559,10 @@ class MovingCodes(Mapping[Any, _Floats]):
     ([0.25, 0.25, 1.0], 1)
     """
 
-    def __init__(self, codes: Mapping[Any, _Floats] | None = None) -> None:
-        self._codes: dict[Any, _Floats] = dict(codes or {})
+    def __init__(self, codes: Mapping[Any, Floats] | None = None) -> None:
+        self._codes: dict[Any, Floats] = dict(codes or {})
         self._since: dict[Any, int] = dict.fromkeys(self._codes, 0)  # longest waiting first
-        self._moves: dict[tuple[int, int], _Floats] = {}  # (k, i): moves i 2^k to (i + 1) 2^k
+        self._moves: dict[tuple[int, int], Floats] = {}  # (k, i): moves i 2^k to (i + 1) 2^k
         self._count = 0
         self._lock()
 
@@ -568,7 +574,7 @@ class MovingCodes(Mapping[Any, _Floats]):
         vars(self).update(parts)
         self._lock()  # a copy is locked too
 
-    def _change(self, first: int) -> _Floats | None:
+    def _change(self, first: int) -> Floats | None:
         """The product of all moves from one on, by blocks; None if there is none."""
         product = None
         while first < self._count:
@@ -580,23 +586,27 @@ class MovingCodes(Mapping[Any, _Floats]):
             first += 2**k
         return product
 
-    def _append(self, change: _Floats) -> None:
+    def _append(self, change: Floats) -> None:
         """Add a move, and the blocks that it completes."""
-        k, place = 0, self._count
-        self._moves[0, place], self._count = change, self._count + 1
+        k = 0
+        place = self._count
+        self._count = self._count + 1
+        self._moves[0, place] = change
         change.flags.writeable = False
         while place % 2 and (k, place - 1) in self._moves:
             change = self._moves[k, place - 1] @ change
-            k, place = k + 1, place // 2
+            k = k + 1
+            place = place // 2
             self._moves[k, place] = change
             change.flags.writeable = False
 
-    def __getitem__(self, task: Any) -> _Floats:
+    def __getitem__(self, task: Any) -> Floats:
         return self._read(task, {})
 
-    def _read(self, task: Any, changes: dict[int, _Floats | None]) -> _Floats:
+    def _read(self, task: Any, changes: dict[int, Floats | None]) -> Floats:
         """A code as it is now; tasks that have waited equally long share a product."""
-        code, first = self._codes[task], self._since[task]
+        code = self._codes[task]
+        first = self._since[task]
         if first not in changes:
             changes[first] = self._change(first)
         change = changes[first]
@@ -614,7 +624,7 @@ class MovingCodes(Mapping[Any, _Floats]):
     def __contains__(self, task: object) -> bool:
         return task in self._codes
 
-    def waiting(self, most: int | None = None, but: Collection[Any] = ()) -> dict[Any, _Floats]:
+    def waiting(self, most: int | None = None, but: Collection[Any] = ()) -> dict[Any, Floats]:
         """Codes of the tasks that have waited longest, in the order of the table.
 
         Parameters
@@ -630,10 +640,10 @@ class MovingCodes(Mapping[Any, _Floats]):
         """
         others = (task for task in self._since if task not in but)
         chosen = set(itertools.islice(others, most))
-        changes: dict[int, _Floats | None] = {}
+        changes: dict[int, Floats | None] = {}
         return {task: self._read(task, changes) for task in self._codes if task in chosen}
 
-    def after(self, codes: Mapping[Any, _Floats], change: _Floats | None = None) -> "MovingCodes":
+    def after(self, codes: Mapping[Any, Floats], change: Floats | None = None) -> "MovingCodes":
         """The table after a move of the dictionary.
 
         Parameters
@@ -653,7 +663,8 @@ class MovingCodes(Mapping[Any, _Floats]):
         for task, code in codes.items():
             code.flags.writeable = False
             new._since.pop(task, None)
-            new._codes[task], new._since[task] = code, new._count
+            new._since[task] = new._count
+            new._codes[task] = code
         new._let_go()
         return new
 
@@ -667,15 +678,19 @@ class MovingCodes(Mapping[Any, _Floats]):
     def _twin(self) -> "MovingCodes":
         """A copy with tables of its own, for the same arrays."""
         new = MovingCodes()
-        new._codes, new._since = dict(self._codes), dict(self._since)
-        new._moves, new._count = dict(self._moves), self._count
+        new._codes = dict(self._codes)
+        new._since = dict(self._since)
+        new._moves = dict(self._moves)
+        new._count = self._count
         return new
 
     def _let_go(self) -> None:
         """Drop the blocks that begin before the oldest code."""
         oldest = next(iter(self._since.values()), self._count)
         if oldest == self._count:  # nobody waits: count from 0 again, in the order of the table
-            self._moves, self._count, self._since = {}, 0, dict.fromkeys(self._codes, 0)
+            self._moves = {}
+            self._count = 0
+            self._since = dict.fromkeys(self._codes, 0)
         for place in range(next(iter(self._moves), (0, oldest))[1], oldest):
             k = 0
             while self._moves.pop((k, place >> k), None) is not None and not place >> k & 1:
@@ -687,12 +702,12 @@ class MovingCodes(Mapping[Any, _Floats]):
         return sum(code.nbytes for code in self._codes.values())
 
     @property
-    def stored(self) -> list[_Floats]:
+    def stored(self) -> list[Floats]:
         """The codes as they were when each was stored."""
         return list(self._codes.values())
 
     @property
-    def moves(self) -> list[_Floats]:
+    def moves(self) -> list[Floats]:
         """The moves that are kept, oldest first."""
         return [change for (k, _), change in self._moves.items() if k == 0]
 
@@ -709,13 +724,11 @@ class MovingCodes(Mapping[Any, _Floats]):
 
     @classmethod
     def restored(
-        cls,
-        codes: Mapping[Any, _Floats],
-        queue: Sequence[tuple[int, int]],
-        moves: Iterable[_Floats],
+        cls, codes: Mapping[Any, Floats], queue: Sequence[tuple[int, int]], moves: Iterable[Floats]
     ) -> "MovingCodes":
         """The table with these parts: `stored` codes, the `queue` and the `moves`."""
-        table, tasks = MovingCodes(codes), list(codes)
+        table = MovingCodes(codes)
+        tasks = list(codes)
         table._since = {tasks[place]: first for place, first in queue}
         table._count = queue[0][1]
         for change in moves:

@@ -17,28 +17,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 from lml.lifelong import _holds_nan
-from lml.metrics import (
-    FactoredMetric,
-    _check_finite,
-    _Floats,
-    _is_whole,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-)
+from lml.metrics import FactoredMetric, _check_finite, _is_whole, _plain
 from lml.neighbors import (
     _check_n_neighbors,
     _check_size,
     _class_numbers,
     _hit_share,
-    _LabelsLike,
     _sorted_classes,
-    _WeightsLike,
     k_nearest,
     majority_vote,
 )
-from lml.triplets import _Seed
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -51,7 +40,7 @@ __all__ = [
 ]
 
 
-def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> _Floats:
+def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> Floats:
     """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
     R = np.array(_plain(R, "R"), dtype=float)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
@@ -64,7 +53,7 @@ def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> _Floats:
     return R
 
 
-def _needed(values: _Floats, what: str, first: int = 0) -> _Floats:
+def _needed(values: Floats, what: str, first: int = 0) -> Floats:
     """The values of tasks first, first + 1, ...; an error names one that is missing."""
     missing = np.flatnonzero(np.isnan(values))
     if missing.size:
@@ -95,7 +84,7 @@ def average_accuracy(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
     Lopez-Paz and Ranzato (2017).
 
     Examples
@@ -129,7 +118,7 @@ def backward_transfer(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 34 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -165,7 +154,7 @@ def forgetting(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Derived in chapter 34 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
     Chaudhry et al. (2018).
 
     Examples
@@ -204,7 +193,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 34 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -240,7 +229,7 @@ def _check_name(task: Any) -> None:
         raise TypeError(f"task is {task!r}: use a name that equals itself and can be a dict key")
 
 
-def _bounded_rows(y: _Places, max_rows: int | None, rng: np.random.RandomState) -> _Places:
+def _bounded_rows(y: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
     """Indices of at most max_rows rows, stratified by class, in their old order."""
     codes, classes = _class_numbers(y)
     if max_rows is None or len(y) <= max_rows:
@@ -250,7 +239,8 @@ def _bounded_rows(y: _Places, max_rows: int | None, rng: np.random.RandomState) 
             f"max_references={max_rows} is less than the {len(classes)} classes of"
             " the task: keep at least one row a class"
         )
-    order, key = rng.permutation(len(y)), np.empty(len(y))
+    order = rng.permutation(len(y))
+    key = np.empty(len(y))
     for code in range(len(classes)):
         rows = order[codes[order] == code]
         key[rows] = np.arange(len(rows)) / len(rows)
@@ -281,7 +271,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
+    Derived in chapter 34 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
     The metric is read at prediction time, so predictions change when the learner moves. A
     distance is projected onto the positive semi-definite matrices before it is used.
     """
@@ -291,14 +281,14 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         learner: Any,
         n_neighbors: int = 3,
         max_references: int | None = None,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:
         self.learner = learner
         self.n_neighbors = n_neighbors
         self.max_references = max_references
         self.random_state = random_state
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Keep the reference rows of one task; other tasks' rows stay.
 
         Parameters
@@ -332,7 +322,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         self.references_ = {**getattr(self, "references_", {}), task: references}
         return self
 
-    def predict(self, X: _MatrixLike, *, task: Hashable) -> NDArray[Any]:
+    def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of the rows of X by the learner's current metric of the task.
 
         Parameters
@@ -346,12 +336,11 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         ndarray of shape (n_queries,)
         """
         X, (references, labels) = self._query(X, task)
-        metric, kind = self.learner.task_metric(task), self.learner.metric_type_
+        metric = self.learner.task_metric(task)
+        kind = self.learner.metric_type_
         return _knn_labels(metric, kind, X, references, labels, self.n_neighbors)
 
-    def _query(
-        self, X: _MatrixLike, task: Hashable
-    ) -> tuple[_Matrix, tuple[_Matrix, NDArray[Any]]]:
+    def _query(self, X: MatrixLike, task: Hashable) -> tuple[Matrix, tuple[Matrix, NDArray[Any]]]:
         if not getattr(self, "references_", None):
             raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
         _check_name(task)
@@ -363,7 +352,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         self._check_width(X)
         return X, self.references_[task]
 
-    def _rows(self, X: _MatrixLike) -> _Matrix:
+    def _rows(self, X: MatrixLike) -> Matrix:
         """Checked rows; a data frame has the columns that the learner has learned."""
         if not hasattr(self.learner, "task_metric") or isinstance(self.learner, type):
             raise TypeError(f"learner is {self.learner!r}: give a learner of several tasks")
@@ -371,7 +360,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
             self.learner._check_columns(X)
         return _reference_rows(X)
 
-    def _check_width(self, X: _Matrix, replaced: Collection[Hashable] = ()) -> None:
+    def _check_width(self, X: Matrix, replaced: Collection[Hashable] = ()) -> None:
         """Refuse rows of other features than the learner and the reference rows that stay."""
         known = getattr(self.learner, "n_features_in_", X.shape[1])
         if X.shape[1] != known:
@@ -385,9 +374,9 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     def score(
         self,
-        X: _MatrixLike,
-        y: _LabelsLike,
-        sample_weight: _WeightsLike | None = None,
+        X: MatrixLike,
+        y: LabelsLike,
+        sample_weight: WeightsLike | None = None,
         *,
         task: Hashable,
     ) -> float:
@@ -400,7 +389,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
 
 
-def _reference_rows(X: _MatrixLike) -> _Matrix:
+def _reference_rows(X: MatrixLike) -> Matrix:
     """Rows as they are kept: dense or CSR, in single or double precision, finite."""
     kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
     X = check_array(_plain(X), dtype=[np.float64, np.float32], **kwargs)
@@ -409,7 +398,7 @@ def _reference_rows(X: _MatrixLike) -> _Matrix:
     return X
 
 
-def _nbytes(X: _Matrix) -> int:
+def _nbytes(X: Matrix) -> int:
     """Bytes of a dense array or of the three arrays of a CSR matrix."""
     parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
     return sum(part.nbytes for part in parts)
@@ -418,8 +407,8 @@ def _nbytes(X: _Matrix) -> int:
 def _knn_labels(
     metric: FactoredMetric,
     metric_type: str,
-    X: _Matrix,
-    references: _Matrix,
+    X: Matrix,
+    references: Matrix,
     labels: NDArray[Any],
     n_neighbors: int,
 ) -> NDArray[Any]:
@@ -444,30 +433,30 @@ class StreamResult:
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
     task_names: tuple[Hashable, ...]
-    accuracy: _Floats
-    n_test: _Places
+    accuracy: Floats
+    n_test: Indices
 
     @property
-    def arrival(self) -> _Floats:
+    def arrival(self) -> Floats:
         """Accuracy of each task right after it was learned, shape (n_tasks,)."""
         return np.diag(self.accuracy).copy()
 
     @property
-    def final(self) -> _Floats:
+    def final(self) -> Floats:
         """Accuracy of each task after the last one was learned, shape (n_tasks,)."""
         return self.accuracy[-1].copy()
 
     @property
-    def errors(self) -> _Floats:
+    def errors(self) -> Floats:
         """1 - accuracy, shape (n_tasks, n_tasks)."""
         return 1.0 - self.accuracy
 
     @property
-    def standard_errors(self) -> _Floats:
+    def standard_errors(self) -> Floats:
         """Binomial standard error of every entry, shape (n_tasks, n_tasks)."""
         return np.sqrt(self.accuracy * (1.0 - self.accuracy) / self.n_test)
 
@@ -513,7 +502,7 @@ def evaluate_stream(
     n_neighbors: int = 3,
     max_references: int | None = None,
     unseen: Callable[[Any], FactoredMetric] | None = None,
-    random_state: _Seed = None,
+    random_state: Seed = None,
 ) -> StreamResult:
     """Learn the tasks one after another and classify every task after every step.
 
@@ -541,7 +530,7 @@ def evaluate_stream(
 
     Notes
     -----
-    Derived in chapter 24 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """

@@ -17,16 +17,18 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import _Floats, _is_real, _Matrix, _MatrixLike, _Places
-from lml.neighbors import _class_numbers, _LabelsLike
-from lml.triplets import _check_rows, _count, _Seed
+from lml.metrics import _is_real
+from lml.neighbors import _class_numbers
+from lml.triplets import _check_rows, _count
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
 
 
-def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, _Places]:
+def _labelled_rows(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
     """Float rows (dense or CSR) and class numbers; an error unless there are two classes."""
-    X, (codes, labels) = _check_rows(X), _class_numbers(y)
+    X = _check_rows(X)
+    (codes, labels) = _class_numbers(y)
     if X.shape[0] != len(codes):
         raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
     if len(labels) < 2:
@@ -41,7 +43,7 @@ def _labelled_rows(X: _MatrixLike, y: _LabelsLike) -> tuple[_Matrix, _Places]:
     return X, codes
 
 
-def _class_means(X: _Matrix, codes: _Places) -> tuple[_Places, _Floats]:
+def _class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
     """Rows in each class and the class means, dense, of shape (classes, D)."""
     counts = np.bincount(codes)
     member = sparse.csr_array((1.0 / counts[codes], (codes, np.arange(len(codes)))))
@@ -49,7 +51,7 @@ def _class_means(X: _Matrix, codes: _Places) -> tuple[_Places, _Floats]:
     return counts, means.toarray() if sparse.issparse(means) else means
 
 
-def _scatter(X: _Matrix, codes: _Places) -> tuple[_Floats, _Floats]:
+def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = _class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
@@ -59,7 +61,7 @@ def _scatter(X: _Matrix, codes: _Places) -> tuple[_Floats, _Floats]:
     return deviations.T @ deviations, gamma
 
 
-def class_scatter(X: _MatrixLike, y: _LabelsLike) -> tuple[_Floats, _Floats]:
+def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
     """Within-class and between-class scatter of labelled rows.
 
     Parameters
@@ -101,7 +103,7 @@ def _ridge(inside: float, between: float, n_features: int, regularization: float
     return regularization * inside / n_features
 
 
-def _largest(A: _Floats, n_directions: int) -> _Floats:
+def _largest(A: Floats, n_directions: int) -> Floats:
     """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
     lwork, liwork, _ = dsyevr_lwork(len(A), lower=1)
     options = {"lower": 1, "lwork": int(lwork), "liwork": int(liwork)}
@@ -110,7 +112,7 @@ def _largest(A: _Floats, n_directions: int) -> _Floats:
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
 
-def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -> _Floats:
+def _leading(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
     """Eigenvectors (as rows) of the pencil (Gamma' Gamma, within + ridge I), largest first."""
     try:
         factor = linalg.cho_factor(within + ridge * np.eye(len(within)))
@@ -120,7 +122,7 @@ def _leading(within: _Floats, gamma: _Floats, ridge: float, n_directions: int) -
     return (half @ _largest(gamma @ half, n_directions)).T
 
 
-def _centred_gram(X: _Matrix) -> _Floats:
+def _centred_gram(X: Matrix) -> Floats:
     """Inner products (n, n) of the centred rows."""
     gram = safe_sparse_dot(X, X.T, dense_output=True)
     gram -= gram.mean(axis=0)
@@ -128,7 +130,7 @@ def _centred_gram(X: _Matrix) -> _Floats:
     return gram
 
 
-def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
+def _coordinates(X: Matrix) -> tuple[Floats, Floats]:
     """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
     squares, U = linalg.eigh(_centred_gram(X))
     keep = squares > 1e-13 * max(squares[-1], 0.0)
@@ -136,7 +138,7 @@ def _coordinates(X: _Matrix) -> tuple[_Floats, _Floats]:
     return U[:, keep] * root, U[:, keep] / root
 
 
-def _fix_signs(V: _Floats) -> _Floats:
+def _fix_signs(V: Floats) -> Floats:
     """Rows scaled to unit length, the entry of largest magnitude positive."""
     largest = V[np.arange(len(V)), np.abs(V).argmax(axis=1)]
     return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
@@ -145,7 +147,7 @@ def _fix_signs(V: _Floats) -> _Floats:
 _SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
 
 
-def _solved(A: _Floats, B: _Floats) -> _Floats:
+def _solved(A: Floats, B: Floats) -> Floats:
     """A^-1 B for a positive definite A; hundreds of small ones, so LAPACK is called directly."""
     factor, info = dpotrf(np.asarray_chkfinite(A), clean=0)
     if info:
@@ -154,12 +156,14 @@ def _solved(A: _Floats, B: _Floats) -> _Floats:
 
 
 def _row_coefficients(
-    X: _Matrix, codes: _Places, n_directions: int, regularization: float
-) -> _Floats:
+    X: Matrix, codes: Indices, n_directions: int, regularization: float
+) -> Floats:
     """Coefficients A (directions, n) with Fisher directions A X; for fewer rows than features."""
-    K, counts = _centred_gram(X), np.bincount(codes)
+    K = _centred_gram(X)
+    counts = np.bincount(codes)
     means = (codes == np.arange(len(counts))[:, None]) / counts[:, None]  # (classes, n)
-    G, of_means = np.sqrt(counts)[:, None] * means, means @ K
+    G = np.sqrt(counts)[:, None] * means
+    of_means = means @ K
     deviations = K - of_means[codes]
     within = deviations - (deviations @ means.T)[:, codes]
     ridge = _ridge(np.trace(within), np.vdot(G @ K, G), X.shape[1], regularization)
@@ -169,7 +173,7 @@ def _row_coefficients(
     return A - A.mean(axis=1, keepdims=True)
 
 
-def _directions(X: _Matrix, codes: _Places, n_directions: int, regularization: float) -> _Floats:
+def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: float) -> Floats:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
@@ -194,8 +198,8 @@ def _strength(value: Any, name: str) -> float:
 
 
 def fisher_directions(
-    X: _MatrixLike, y: _LabelsLike, n_directions: int | None = None, regularization: float = 1.0
-) -> _Floats:
+    X: MatrixLike, y: LabelsLike, n_directions: int | None = None, regularization: float = 1.0
+) -> Floats:
     """Directions along which the classes lie far apart compared with their spread.
 
     Parameters
@@ -242,7 +246,7 @@ def fisher_directions(
     return _directions(X, codes, most, _strength(regularization, "regularization"))
 
 
-def _short(X: _Matrix) -> _Matrix:
+def _short(X: Matrix) -> Matrix:
     """A CSR matrix with 32-bit indices, which k-means wants; other rows as they are."""
     if not sparse.issparse(X) or X.nnz > np.iinfo(np.int32).max:
         return X
@@ -250,7 +254,7 @@ def _short(X: _Matrix) -> _Matrix:
     return sparse.csr_array((X.data, *places), shape=X.shape)
 
 
-def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> _Floats:
+def _centres(X: Matrix, n_regions: int, random_state: Seed) -> Floats:
     """Means of k-means clusters; fewer than n_regions where rows coincide."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
@@ -258,7 +262,7 @@ def _centres(X: _Matrix, n_regions: int, random_state: _Seed) -> _Floats:
     return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
 
 
-def _ranked_by_class(X: _Matrix, codes: _Places, centres: _Floats) -> list[_Places]:
+def _ranked_by_class(X: Matrix, codes: Indices, centres: Floats) -> list[Indices]:
     """For each class, its rows from near to far, one line a centre; ties to the lower row."""
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
     squares = np.asarray(squares.sum(axis=1)).ravel()
@@ -280,7 +284,7 @@ def _scales(scales: Sequence[int] | None, n_features: int) -> list[int]:
     return [_count(scale, "scales") for scale in scales]
 
 
-def _regions(ranked: list[_Places], scales: list[int]) -> Iterator[_Places]:
+def _regions(ranked: list[Indices], scales: list[int]) -> Iterator[Indices]:
     """Row numbers of each region, ascending, scale by scale."""
     for scale in scales:
         for nearest in zip(*ranked, strict=True):
@@ -288,13 +292,13 @@ def _regions(ranked: list[_Places], scales: list[int]) -> Iterator[_Places]:
 
 
 def local_fisher_basis(
-    X: _MatrixLike,
-    y: _LabelsLike,
+    X: MatrixLike,
+    y: LabelsLike,
     n_basis: int,
     scales: Sequence[int] | None = None,
-    random_state: _Seed = None,
+    random_state: Seed = None,
     regularization: float = 1.0,
-) -> _Floats:
+) -> Floats:
     """Fisher directions of many small regions.
 
     Parameters
@@ -339,11 +343,13 @@ def local_fisher_basis(
     X, codes = _labelled_rows(X, y)
     n_basis = _count(n_basis, "n_basis")
     scales = _scales(scales, X.shape[1])
-    q, strength = min(int(codes.max()), X.shape[1]), _strength(regularization, "regularization")
+    q = min(int(codes.max()), X.shape[1])
+    strength = _strength(regularization, "regularization")
     X = X if sparse.issparse(X) else X - X.mean(axis=0)  # no digits lost to a far origin
     n_regions = min(-(-n_basis // (q * len(scales))), X.shape[0])
     ranked = _ranked_by_class(X, codes, _centres(X, n_regions, random_state))
-    found, known = [np.zeros((0, X.shape[1]))], {}
+    found = [np.zeros((0, X.shape[1]))]
+    known = {}
     for rows in _regions(ranked, scales):
         if (key := rows.tobytes()) not in known:  # coinciding regions are solved once
             known[key] = _directions(X[rows], codes[rows], q, strength)

@@ -33,33 +33,16 @@ from lml.dictionary import (
     keep_codes,
     polar_factors,
 )
-from lml.initialisation import initial_dictionary
-from lml.metrics import (
-    FactoredMetric,
-    _check_finite,
-    _Floats,
-    _is_real,
-    _is_whole,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-    _times,
-)
-from lml.neighbors import (
-    _check_size,
-    _class_numbers,
-    _fitted_metric,
-    _labels,
-    _LabelsLike,
-    _unfitted,
-)
+from lml.initialization import initial_dictionary
+from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain, _times
+from lml.neighbors import _check_size, _class_numbers, _fitted_metric, _labels, _unfitted
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
 from lml.state import SavedLearnerMixin, about, decode, encode, expect
-from lml.triplets import _Seed, nearest_triplets, sample_triplets, triplet_gradient
+from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
 
@@ -89,7 +72,7 @@ class TaskRecord:
 
     Notes
     -----
-    Derived in chapter 16 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
+    Derived in chapter 15 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
     """
 
     number: int
@@ -108,7 +91,7 @@ class TaskRecord:
 class _State:
     """All that is known after some visits; it never changes."""
 
-    dictionary: Any = None  # _Floats of shape (d, D) after the first task
+    dictionary: Any = None  # Floats of shape (d, D) after the first task
     codes: MovingCodes = field(default_factory=MovingCodes)
     tasks: dict[Any, TaskRecord] = field(default_factory=dict)
     memory: GradientMemory | None = None
@@ -194,7 +177,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 16 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
+    Derived in chapter 15 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
     Paper: section IV, Algorithm 2. No rows are kept; k-NN keeps its own, see
     `lml.evaluation.LifelongKNeighborsClassifier`. What is outside the row space of the
     dictionary is lost; with n_components = n_features and code_penalty = 0 each metric is the base
@@ -235,20 +218,25 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         warm_start_from_dictionary: bool = False,
         n_triplets: int = 3000,
         n_jobs: int | None = None,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:
-        self.base_learner, self.n_components = base_learner, n_components
+        self.base_learner = base_learner
+        self.n_components = n_components
         self.code_penalty = code_penalty
         self.dictionary_penalty = dictionary_penalty
         self.dictionary_loss = dictionary_loss
-        self.dictionary_steps, self.dictionary_rate = dictionary_steps, dictionary_rate
-        self.old_tasks, self.max_old_tasks = old_tasks, max_old_tasks
+        self.dictionary_steps = dictionary_steps
+        self.dictionary_rate = dictionary_rate
+        self.old_tasks = old_tasks
+        self.max_old_tasks = max_old_tasks
         self.gradient_memory = gradient_memory
         self.revisit = revisit
         self.warm_start_from_dictionary = warm_start_from_dictionary
-        self.n_triplets, self.n_jobs, self.random_state = n_triplets, n_jobs, random_state
+        self.n_triplets = n_triplets
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
-    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
+    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -274,7 +262,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             self._state = self._visit(X, y, task)
         return self
 
-    def _visit(self, X: _MatrixLike, y: _LabelsLike, task: Hashable, learnt: Any = None) -> _State:
+    def _visit(self, X: MatrixLike, y: LabelsLike, task: Hashable, learnt: Any = None) -> _State:
         """The state after a visit; what the base learner learns may be known by now."""
         self._check_parameters()
         _check_seed(self.random_state)
@@ -303,8 +291,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         _check_base(self.base_learner)
 
     def _check_task(
-        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
-    ) -> tuple[Any, _Matrix, _Places, list[Any]]:
+        self, X: MatrixLike, y: LabelsLike, task: Hashable
+    ) -> tuple[Any, Matrix, Indices, list[Any]]:
         """Names of columns, rows and labels of one visit, or an error that says what is wrong."""
         _check_name(task, "task")
         rows = _check_rows(X, getattr(self, "n_features_in_", None))
@@ -334,7 +322,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _seeds(self, task: Hashable) -> tuple[Any, list[int]]:
         """The root seed and three seeds of this visit."""
-        root, record = self._root(), self._record(task)
+        root = self._root()
+        record = self._record(task)
         return root, _visit_seeds(root, record.number, record.n_visits)
 
     def _record(self, task: Hashable) -> TaskRecord:
@@ -344,14 +333,14 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         blank = TaskRecord(0 if last is None else last.number + 1, (), 0, 0, *[0.0] * 6)
         return records.get(task, blank)
 
-    def _triplets(self, X: _Matrix, y: _Places, kind: str, seed: int) -> _Places:
+    def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets for the gradient of the dictionary: sampled, or nearest for a distance."""
         if kind == "similarity":
             return sample_triplets(y, self.n_triplets, seed)
         return nearest_triplets(X, y)
 
     def _learn_target(
-        self, X: _Matrix, y: _Places, task: Hashable, seed: int, learnt: Any = None
+        self, X: Matrix, y: Indices, task: Hashable, seed: int, learnt: Any = None
     ) -> tuple[FactoredMetric, str]:
         """The target metric of this visit and its type."""
         known = self._state.tasks.get(task)
@@ -368,7 +357,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             target = weight * self.task_metric(task) + (1 - weight) * target
         return target, kind
 
-    def _one_step(self, X: _Matrix, y: _Places, task: Hashable, seed: int) -> FactoredMetric:
+    def _one_step(self, X: Matrix, y: Indices, task: Hashable, seed: int) -> FactoredMetric:
         """The task's metric one closed-form passive-aggressive step on the mean hinge later."""
         metric = self.task_metric(task)
         triplets = self._triplets(X, y, self.metric_type_, seed)
@@ -378,7 +367,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _base_learner(self, task: Hashable, seed: int) -> Any:
         """An unfitted base learner of this visit, seeded and perhaps warm-started."""
-        names, given = {"oasis": OASIS, "scml": SCML}, self.base_learner
+        names = {"oasis": OASIS, "scml": SCML}
+        given = self.base_learner
         known = isinstance(given, str) and given in names
         learner = names[given]() if known else _unfitted(given, "base_learner")
         if "random_state" in learner.get_params():
@@ -390,7 +380,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
         return learner
 
-    def _start_codes(self, task: Hashable) -> list[_Floats]:
+    def _start_codes(self, task: Hashable) -> list[Floats]:
         """Codes whose mean the base learner starts from; none for a cold start."""
         codes = self._state.codes
         if task in codes and self.revisit == "warm":
@@ -399,14 +389,14 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             return []
         return list(codes.waiting(self.max_old_tasks, [task]).values())
 
-    def _code(self, L: _Floats, target: FactoredMetric, kind: str) -> tuple[_Floats, float]:
+    def _code(self, L: Floats, target: FactoredMetric, kind: str) -> tuple[Floats, float]:
         """The minimiser of the coding problem and its certificate, for orthonormal rows."""
         penalty = OffDiagonalL1(self.code_penalty)
         B = target.project(L)
         code = penalty.prox(B if kind == "similarity" else (B + B.T) / 2)
         return code, float(penalty.certificate(code, code - B))
 
-    def _n_steps(self, L: _Floats, kind: str) -> int:
+    def _n_steps(self, L: Floats, kind: str) -> int:
         """Steps that a dictionary may take; none where every metric has an exact code."""
         exact = len(L) == L.shape[1] and self.code_penalty == 0
         if exact or self.dictionary_rate == 0:
@@ -421,36 +411,41 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _move_dictionary(
         self,
-        start: _Floats,
+        start: Floats,
         target: FactoredMetric,
-        X: _Matrix,
-        triplets: _Places,
+        X: Matrix,
+        triplets: Indices,
         kind: str,
         task: Hashable,
-    ) -> tuple[_Floats, dict[Any, _Floats], _Floats | None]:
+    ) -> tuple[Floats, dict[Any, Floats], Floats | None]:
         """The dictionary after its steps, the codes in it whose turn it is, and S of the move."""
         old = self._state.codes.waiting(self.max_old_tasks, [task])
-        L, codes, change, follow = start, old, np.eye(len(start)), None
-        longest, known = self.dictionary_rate, self._known(start, old, target, kind)
+        L = start
+        codes = old
+        change = np.eye(len(start))
+        follow = None
+        longest = self.dictionary_rate
+        known = self._known(start, old, target, kind)
         for _ in range(self._n_steps(start, kind)):
             code = self._code(L, target, kind)[0]
             step = self._step(L, code, codes, known, X, triplets, kind, longest)
             if step.step_size == 0.0:
                 break
             longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
-            L, change = step.dictionary, change @ step.change
+            L = step.dictionary
+            change = change @ step.change
             follow = start @ L.T if self.old_tasks == "metrics" else change
             codes = {u: keep_codes(C, follow) for u, C in old.items()}
         return L, codes, follow
 
     def _step(
         self,
-        L: _Floats,
-        code: _Floats,
-        codes: Mapping[Any, _Floats],
+        L: Floats,
+        code: Floats,
+        codes: Mapping[Any, Floats],
         known: tuple[dict[Any, FactoredMetric], dict[Any, float]] | None,
-        X: _Matrix,
-        triplets: _Places,
+        X: Matrix,
+        triplets: Indices,
         kind: str,
         longest: float,
     ) -> DictionaryStep:
@@ -465,7 +460,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return residual_step(L, {**codes, new: code}, metrics, gamma, longest, sizes)
 
     def _known(
-        self, start: _Floats, old: Mapping[Any, _Floats], target: FactoredMetric, kind: str
+        self, start: Floats, old: Mapping[Any, Floats], target: FactoredMetric, kind: str
     ) -> tuple[dict[Any, FactoredMetric], dict[Any, float]] | None:
         """Metrics and squared norms for the residual; None for the hinge or without steps."""
         if self._lowers(kind) == "hinge" or not self._n_steps(start, kind):
@@ -474,11 +469,11 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _next_state(
         self,
-        start: _Floats,
+        start: Floats,
         target: FactoredMetric,
-        X: _Matrix,
+        X: Matrix,
         labels: list[Any],
-        triplets: _Places,
+        triplets: Indices,
         kind: str,
         task: Hashable,
     ) -> _State:
@@ -538,12 +533,12 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return state
 
     @property
-    def dictionary_(self) -> _Floats:
+    def dictionary_(self) -> Floats:
         """L, orthonormal rows, (n_components, n_features)."""
         return self._learnt("dictionary_").dictionary
 
     @property
-    def codes_(self) -> dict[Any, _Floats]:
+    def codes_(self) -> dict[Any, Floats]:
         """Task to its code, (n_components, n_components); a copy of the table."""
         return self._learnt("codes_").codes.waiting()
 
@@ -567,12 +562,13 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         """Number of features."""
         return self._learnt("n_features_in_").dictionary.shape[1]
 
-    def _ahead(self, visits: Iterable[tuple[_Matrix, list[Any], Hashable]]) -> Generator[Any]:
+    def _ahead(self, visits: Iterable[tuple[Matrix, list[Any], Hashable]]) -> Generator[Any]:
         """What the base learner learns of each new task, in order; None: not before its turn."""
         if self.warm_start_from_dictionary or joblib.effective_n_jobs(self.n_jobs) == 1:
             yield from itertools.repeat(None)
         self._check_parameters()
-        calls, root = [], self._root()
+        calls = []
+        root = self._root()
         for number, (X, y, task) in enumerate(visits):
             codes = self._check_task(X, y, task)[2]
             seed = _visit_seeds(root, number, 0)[0]
@@ -580,11 +576,11 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         yield from joblib.Parallel(self.n_jobs, return_as="generator")(calls)
 
     def _learn_table(
-        self, rows: _Matrix, labels: list[Any], places: Mapping[Hashable, list[int]]
+        self, rows: Matrix, labels: list[Any], places: Mapping[Hashable, list[int]]
     ) -> None:
         """Learn tasks, each with the places of its rows, one after another."""
 
-        def visit(task: Hashable) -> tuple[_Matrix, list[Any], Hashable]:
+        def visit(task: Hashable) -> tuple[Matrix, list[Any], Hashable]:
             return rows[places[task]], [labels[row] for row in places[task]], task
 
         self._state = replace(self._state, root=self._root())
@@ -592,7 +588,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             for task, learnt in zip(places, ahead):
                 self._state = self._visit(*visit(task), learnt)
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -607,7 +603,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self
         """
         rows, labels, names = _check_table(X, y, tasks)
-        columns, fresh = _columns(X), clone(self)
+        columns = _columns(X)
+        fresh = clone(self)
         places: dict[Any, list[int]] = {}
         for row, task in enumerate(names):
             places.setdefault(task, []).append(row)
@@ -635,7 +632,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, moves that codes wait for, gradients, records."""
         state = self._learnt("state")
-        records, memory = state.tasks.values(), state.memory
+        records = state.tasks.values()
+        memory = state.memory
         return {
             "dictionary": state.dictionary.nbytes,
             "codes": state.codes.nbytes,
@@ -694,7 +692,7 @@ def _check_base(learner: Any) -> None:
         learner._check_parameters()
 
 
-def _check_classes(y: _Places, task: Hashable) -> None:
+def _check_classes(y: Indices, task: Hashable) -> None:
     classes = set(y.tolist())
     if not 1 < len(classes) < len(y):
         lack = "dissimilar" if len(classes) < 2 else "similar"
@@ -724,7 +722,7 @@ def _check_name(task: Any, place: str) -> None:
         raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
 
 
-def _check_rows(X: _MatrixLike, n_features: int | None = None) -> _Matrix:
+def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
     kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
     X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
     _check_finite(X, "X")
@@ -737,7 +735,7 @@ def _check_rows(X: _MatrixLike, n_features: int | None = None) -> _Matrix:
     return X
 
 
-def _columns(X: _MatrixLike) -> tuple[Any, ...] | None:
+def _columns(X: MatrixLike) -> tuple[Any, ...] | None:
     """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
     reader = BaseEstimator()
     validate_data(reader, X, skip_check_array=True)
@@ -753,9 +751,11 @@ def _visit_seeds(root: Any, number: int, n_visits: int) -> list[int]:
 
 def _check_start(learner: Any, asked: bool) -> None:
     """Refuse a base learner that cannot start from the task's metric, or from those of others."""
-    name, other = "warm_start_from_dictionary=True", "False"
+    name = "warm_start_from_dictionary=True"
+    other = "False"
     if asked:
-        name, other = "revisit='warm'", "revisit='average'"
+        name = "revisit='warm'"
+        other = "revisit='average'"
     if "init" not in learner.get_params():
         raise ValueError(
             f"{name} needs a base learner with a parameter init, the metric that it"
@@ -763,7 +763,7 @@ def _check_start(learner: Any, asked: bool) -> None:
         )
 
 
-def _with_identity_outside(L: _Floats, codes: list[_Floats]) -> FactoredMetric:
+def _with_identity_outside(L: Floats, codes: list[Floats]) -> FactoredMetric:
     """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
     return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
@@ -772,24 +772,25 @@ def _squared_norms(metrics: Mapping[Any, FactoredMetric]) -> dict[Any, float]:
     return {u: max(M.inner(M), float(np.finfo(float).tiny)) for u, M in metrics.items()}
 
 
-def _both_symmetric(W: _Floats, M: FactoredMetric) -> bool:
+def _both_symmetric(W: Floats, M: FactoredMetric) -> bool:
     """Whether a code and its metric are symmetric."""
     return _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
 
 
 def _products(
-    A: _Floats, W: _Floats, M: FactoredMetric, P: _Floats, symmetric: bool
-) -> tuple[_Floats, _Floats, _Floats, _Floats, bool]:
+    A: Floats, W: Floats, M: FactoredMetric, P: Floats, symmetric: bool
+) -> tuple[Floats, Floats, Floats, Floats, bool]:
     """A W, W A, P C and W P of a task whose code and metric are symmetric, or are not."""
     AW = A @ W
     return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
 
 
 def _known_metrics(
-    start: _Floats, old: Mapping[Any, _Floats], target: FactoredMetric
+    start: Floats, old: Mapping[Any, Floats], target: FactoredMetric
 ) -> tuple[dict[Any, FactoredMetric], dict[Any, float]]:
     """What does not change in a visit: metrics, the new one last, and their squared norms."""
-    metrics, rows = {}, start
+    metrics = {}
+    rows = start
     for u, C in old.items():
         metrics[u] = FactoredMetric(0.0, rows, C)
         rows = metrics[u].factor  # one object for all old tasks
@@ -798,21 +799,23 @@ def _known_metrics(
 
 
 def _residual_objective(
-    L: _Floats,
-    codes: Mapping[Any, _Floats],
+    L: Floats,
+    codes: Mapping[Any, Floats],
     metrics: Mapping[Any, FactoredMetric],
     sizes: Mapping[Any, float],
     dictionary_penalty: float,
     symmetric: Mapping[Any, bool] | None = None,
-) -> tuple[float, Callable[[], _Floats]]:
+) -> tuple[float, Callable[[], Floats]]:
     """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
 
     Metrics that share one factor F, as those of all old tasks do, share the product L F'.
     """
-    A, value = L @ L.T, dictionary_penalty * np.sum(L * L)
+    A = L @ L.T
+    value = dictionary_penalty * np.sum(L * L)
     factors = {id(M.factor): M.factor for M in metrics.values()}
     images = {key: _times(L, F) for key, F in factors.items()}  # P = L F'
-    weights, products = {u: 1 / (sizes[u] * len(codes)) for u in codes}, {}
+    weights = {u: 1 / (sizes[u] * len(codes)) for u in codes}
+    products = {}
     both = symmetric or {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
     for u, W in codes.items():
         M = metrics[u]
@@ -824,33 +827,36 @@ def _residual_objective(
 
 
 def _residual_slope(
-    L: _Floats,
-    codes: Mapping[Any, _Floats],
+    L: Floats,
+    codes: Mapping[Any, Floats],
     metrics: Mapping[Any, FactoredMetric],
     dictionary_penalty: float,
-    factors: Mapping[int, _Matrix],
-    images: Mapping[int, _Floats],
+    factors: Mapping[int, Matrix],
+    images: Mapping[int, Floats],
     products: Mapping[Any, Any],
     weights: Mapping[Any, float],
-) -> _Floats:
+) -> Floats:
     """Gradient of the residual from the products that its value has made."""
     own = 2 * dictionary_penalty * np.eye(len(L))
     pulls = {key: np.zeros_like(P) for key, P in images.items()}
     for u, W in codes.items():
-        M, (AW, WA, PC, WP, symmetric) = metrics[u], products[u]
+        M = metrics[u]
+        (AW, WA, PC, WP, symmetric) = products[u]
         if symmetric:
-            turn, pull = 2 * (W @ AW), 2 * (W @ PC)
+            turn = 2 * (W @ AW)
+            pull = 2 * (W @ PC)
         else:
             WPC = WP * M.core if M.core.ndim == 1 else WP @ M.core.T
-            turn, pull = WA @ W.T + W.T @ AW, WPC + W.T @ PC
+            turn = WA @ W.T + W.T @ AW
+            pull = WPC + W.T @ PC
         own += weights[u] * (turn - M.alpha * (W + W.T))
         pulls[id(M.factor)] += weights[u] * pull
     return own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 
 def residual_step(
-    dictionary: _Floats,
-    codes: Mapping[Any, _Floats],
+    dictionary: Floats,
+    codes: Mapping[Any, Floats],
     metrics: Mapping[Any, FactoredMetric],
     dictionary_penalty: float = 0.0,
     max_move: float = 0.05,
@@ -877,7 +883,7 @@ def residual_step(
 
     Notes
     -----
-    Derived in chapter 16 (lifelong), eq. (lifelong-residual).
+    Derived in chapter 15 (lifelong), eq. (lifelong-residual).
     With A = L L' and B = L M L' the squared distance is <A W A - 2 B, W> + ||M||^2,
     and the gradient is (W A W' + W' A W) L - W L M' - W' L M, over ||M||^2.
     Paper: section IV, eq. 10, as a function of L_0.
@@ -885,7 +891,7 @@ def residual_step(
     sizes = sizes or _squared_norms({u: metrics[u] for u in codes})
     symmetric = {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
 
-    def objective(L: _Floats) -> tuple[float, Callable[[], _Floats]]:
+    def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
         return _residual_objective(L, codes, metrics, sizes, dictionary_penalty, symmetric)
 
     moved, step, before, after, n = _line_search(objective, dictionary, max_move, 20)
@@ -893,9 +899,10 @@ def residual_step(
     return DictionaryStep(rows, change, step, before, after, n)
 
 
-def _diagnostics(target: FactoredMetric, L: _Floats, code: _Floats) -> dict[str, Any]:
+def _diagnostics(target: FactoredMetric, L: Floats, code: Floats) -> dict[str, Any]:
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
-    norm, d = np.sqrt(max(target.inner(target), 0.0)), len(code)
+    norm = np.sqrt(max(target.inner(target), 0.0))
+    d = len(code)
     inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     return {
@@ -909,27 +916,29 @@ def _copied(memory: Any) -> Any:
     """A gradient memory with tables of its own; the gradients never change."""
     twin = copy.copy(memory)
     if memory is not None:
-        twin.gradients, twin.errors = dict(memory.gradients), dict(memory.errors)
+        twin.gradients = dict(memory.gradients)
+        twin.errors = dict(memory.errors)
     return twin
 
 
 def _check_table(
-    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
-) -> tuple[_Matrix, list[Any], list[Hashable]]:
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[Matrix, list[Any], list[Hashable]]:
     """Rows, labels and names of tasks of a table, a list each."""
     names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
     for row, task in enumerate(names):
         _check_name(task, f"tasks[{row}]")
         if task is None:
             raise ValueError(f"tasks[{row}] is None: give each row the name of its task")
-    rows, labels = _check_rows(X), _labels(y)
+    rows = _check_rows(X)
+    labels = _labels(y)
     check_consistent_length(rows, labels, names)
     if not names:
         raise ValueError("X has 0 rows: give the rows of at least one task")
     return rows, labels, names
 
 
-def _fitted(learner: Any, X: _Matrix, y: _Places) -> tuple[FactoredMetric, str]:
+def _fitted(learner: Any, X: Matrix, y: Indices) -> tuple[FactoredMetric, str]:
     """The metric that a base learner learns, and its type."""
     return _fitted_metric(learner, "base_learner", X, y)
 
@@ -950,7 +959,8 @@ def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
         "columns": encode(state.columns),
     }
     if state.codes.moves:  # codes that wait for their turn
-        arrays["moves"], form["queue"] = np.array(state.codes.moves), state.codes.queue
+        arrays["moves"] = np.array(state.codes.moves)
+        form["queue"] = state.codes.queue
     return form
 
 
@@ -965,7 +975,8 @@ def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[
         return None
     gradients = []
     for place, (task, G) in enumerate(memory.gradients.items()):
-        arrays[f"gradient{place}"], arrays[f"weights{place}"] = G.factor, G.core
+        arrays[f"gradient{place}"] = G.factor
+        arrays[f"weights{place}"] = G.core
         gradients.append([encode(task), G.alpha, memory.errors[task]])
     return {"rank": memory.rank, "gradients": gradients}
 
@@ -988,11 +999,12 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
 
 
 def _unpack_queue(
-    form: Any, codes: Mapping[Any, _Floats], arrays: dict[str, NDArray[Any]]
+    form: Any, codes: Mapping[Any, Floats], arrays: dict[str, NDArray[Any]]
 ) -> MovingCodes:
     if form is None:
         return MovingCodes(codes)
-    moves, shape = decode({"array": "moves"}, arrays), next(iter(codes.values())).shape
+    moves = decode({"array": "moves"}, arrays)
+    shape = next(iter(codes.values())).shape
     fits = moves.dtype == float and moves.ndim == 3 and moves.shape[1:] == shape and len(moves) > 0
     expect(fits, "moves", (moves.dtype, moves.shape), f"floats of shape (n, {shape})")
     places, first = zip(*form, strict=True)
@@ -1011,7 +1023,9 @@ def _fits(value: Any, kind: type) -> bool:
 
 
 def _unpack_rest(form: Any, n_features: int) -> tuple[Any, ...]:
-    kind, columns, root = form["metric_type"], decode(form["columns"]), form["root"]
+    kind = form["metric_type"]
+    columns = decode(form["columns"])
+    root = form["root"]
     expect(kind in ("similarity", "distance"), "metric_type", kind, "similarity or distance")
     names = () if columns is None else set(columns)
     fits = columns is None or len(names) == len(columns) == n_features

@@ -8,7 +8,7 @@ O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 
 import numbers
 import sys
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +17,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-__all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
+from lml.utils.typing import Floats, Matrix, MatrixLike
 
-# What becomes a matrix; a matrix, which is an NDArray or a CSR array (scipy has no types).
-_MatrixLike: TypeAlias = ArrayLike | sparse.spmatrix | sparse.sparray
-_Matrix: TypeAlias = Any
-_Floats: TypeAlias = NDArray[np.float64]
-_Places: TypeAlias = NDArray[np.intp]  # numbers of rows, of classes
+__all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
 
 
 def _is_real(value: object) -> bool:
@@ -63,7 +59,7 @@ def _loose(A: Any) -> NDArray[Any]:
         return np.array(None)  # what is wrong is named by the conversion to numbers
 
 
-def _check_finite(A: _Matrix, name: str) -> None:
+def _check_finite(A: Matrix, name: str) -> None:
     """An error that says where a dense or sparse array is not finite."""
     if np.isfinite(A.data if sparse.issparse(A) else A).all():
         return
@@ -76,7 +72,7 @@ def _check_finite(A: _Matrix, name: str) -> None:
     )
 
 
-def _as_matrix(A: _MatrixLike, name: str) -> _Matrix:
+def _as_matrix(A: MatrixLike, name: str) -> Matrix:
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
     if sparse.issparse(_plain(A, name)):
         A = sparse.csr_array(A).astype(np.float64, copy=False)
@@ -89,7 +85,7 @@ def _as_matrix(A: _MatrixLike, name: str) -> _Matrix:
     return A
 
 
-def _check_rows(X: _MatrixLike, n_features: int, name: str = "X") -> _Matrix:
+def _check_rows(X: MatrixLike, n_features: int, name: str = "X") -> Matrix:
     """`X` as a finite float64 matrix (n, n_features)."""
     X = _as_matrix(X, name)
     if X.ndim != 2:
@@ -104,13 +100,13 @@ def _check_rows(X: _MatrixLike, n_features: int, name: str = "X") -> _Matrix:
     return X
 
 
-def _times(A: _Matrix, B: _Matrix) -> _Floats:
+def _times(A: Matrix, B: Matrix) -> Floats:
     """A B' as a dense array, for dense or CSR `A` and `B`."""
     product = A @ B.T
     return product.toarray() if sparse.issparse(product) else product
 
 
-def _check_parts(alpha: float, factor: _Matrix, core: _Matrix, n_features: int | None) -> None:
+def _check_parts(alpha: float, factor: Matrix, core: Matrix, n_features: int | None) -> None:
     """Refuse parts of a metric that do not fit together."""
     if not np.isfinite(alpha):
         raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
@@ -171,7 +167,7 @@ class FactoredMetric:
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
 
     def __init__(
-        self, alpha: float, factor: _MatrixLike, core: _MatrixLike, n_features: int | None = None
+        self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
     ) -> None:
         self._alpha = float(alpha)
         self._factor = _as_matrix(factor, "factor")
@@ -184,12 +180,12 @@ class FactoredMetric:
         return self._alpha
 
     @property
-    def factor(self) -> _Matrix:
+    def factor(self) -> Matrix:
         """The factor F, of shape (r, n_features); read-only."""
         return self._factor
 
     @property
-    def core(self) -> _Matrix:
+    def core(self) -> Matrix:
         """The core C, of shape (r, r), or (r,) when it is diagonal; read-only."""
         return self._core
 
@@ -235,7 +231,7 @@ class FactoredMetric:
         return cls(scale, np.zeros((0, n_features)), np.zeros(0))
 
     @classmethod
-    def from_dense(cls, M: _MatrixLike) -> Self:
+    def from_dense(cls, M: MatrixLike) -> Self:
         """The metric of a dense square matrix `M` (n_features, n_features)."""
         M = _as_matrix(M, "M")
         if M.ndim != 2 or M.shape[0] != M.shape[1]:
@@ -243,20 +239,20 @@ class FactoredMetric:
         return cls(0.0, np.eye(M.shape[0]), M)
 
     @classmethod
-    def from_components(cls, L: _MatrixLike) -> Self:
+    def from_components(cls, L: MatrixLike) -> Self:
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
         L = _check_rows(L, np.shape(L)[-1], "L")
         return cls(0.0, L, np.ones(L.shape[0]))
 
-    def image(self, X: _MatrixLike) -> _Floats:
+    def image(self, X: MatrixLike) -> Floats:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
         return _times(_check_rows(X, self.n_features), self.factor)
 
-    def _by_core(self, K: _Floats) -> _Floats:
+    def _by_core(self, K: Floats) -> Floats:
         """K C for a dense `K` (n, r)."""
         return K * self.core if self.core.ndim == 1 else K @ self.core
 
-    def apply(self, X: _MatrixLike) -> _Floats:
+    def apply(self, X: MatrixLike) -> Floats:
         """Product X M.
 
         Parameters
@@ -277,7 +273,7 @@ class FactoredMetric:
         product = self._by_core(self.image(X)) @ self.factor
         return product + self.alpha * X if self.alpha else product
 
-    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+    def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Product X M Z', the similarities of all pairs of rows.
 
         Parameters
@@ -295,13 +291,14 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
         """
-        same, X = Z is X, _check_rows(X, self.n_features)
+        same = Z is X
+        X = _check_rows(X, self.n_features)
         Z = X if same else _check_rows(Z, self.n_features, "Z")
         left = self.image(X)
         product = self._by_core(left) @ (left if same else self.image(Z)).T
         return product + self.alpha * _times(X, Z) if self.alpha else product
 
-    def project(self, L: _MatrixLike, R: _MatrixLike | None = None) -> _Floats:
+    def project(self, L: MatrixLike, R: MatrixLike | None = None) -> Floats:
         """Projection L M L' (or L M R') onto the rows of a dictionary.
 
         Parameters
@@ -321,7 +318,7 @@ class FactoredMetric:
         """
         return self.bilinear(L, L if R is None else R)
 
-    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+    def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Similarities x_i' M z_i of matching rows of `X` and `Z`, both (n, n_features).
 
         Returns
@@ -340,7 +337,7 @@ class FactoredMetric:
             values = values + self.alpha * np.asarray(product.sum(axis=1)).ravel()
         return values
 
-    def quadratic(self, X: _MatrixLike) -> _Floats:
+    def quadratic(self, X: MatrixLike) -> Floats:
         """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
@@ -348,7 +345,9 @@ class FactoredMetric:
         if not isinstance(other, FactoredMetric):
             return NotImplemented
         _check_same_space(self, other)
-        alpha, F, H = self.alpha + other.alpha, self.factor, other.factor
+        alpha = self.alpha + other.alpha
+        F = self.factor
+        H = other.factor
         if H.shape[0] == 0:
             return FactoredMetric(alpha, F, self.core)
         if F.shape[0] == 0:
@@ -392,7 +391,7 @@ class FactoredMetric:
             return self
         return FactoredMetric(self.alpha, self.factor, (self.core + self.core.T) / 2)
 
-    def to_dense(self) -> _Floats:
+    def to_dense(self) -> Floats:
         """The matrix M, (n_features, n_features): quadratic in the number of features."""
         right = self.factor.toarray() if sparse.issparse(self.factor) else self.factor
         dense = self._by_core(right.T) @ right
@@ -421,9 +420,10 @@ class FactoredMetric:
             total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
-    def _span(self) -> tuple[_Floats, _Floats]:
+    def _span(self) -> tuple[Floats, Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
-        F, (r, D) = self.factor, self.factor.shape
+        F = self.factor
+        (r, D) = self.factor.shape
         if r == 0:
             return np.zeros((0, D)), np.zeros((0, 0))
         if not sparse.issparse(F):
@@ -458,7 +458,7 @@ class FactoredMetric:
         outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
         return float(np.hypot(np.linalg.norm(inside), outside))
 
-    def _spectrum(self) -> tuple[_Floats, _Floats]:
+    def _spectrum(self) -> tuple[Floats, Floats]:
         """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
 
         Of each row and its negative, the one whose largest entry is positive.
@@ -515,7 +515,7 @@ class FactoredMetric:
         order = order[np.abs(values[order]) > floor][:rank]
         return FactoredMetric(self.alpha, rows[order], values[order])
 
-    def _psd_spectrum(self) -> tuple[_Floats, _Floats]:
+    def _psd_spectrum(self) -> tuple[Floats, Floats]:
         """`_spectrum`, refused when M is not symmetric positive semi-definite."""
         values, rows = self._spectrum()
         ends = [self.alpha] * (len(rows) < self.n_features) + list(self.alpha + values)
@@ -545,7 +545,7 @@ class FactoredMetric:
         base = np.sqrt(max(self.alpha, 0.0))
         return FactoredMetric(base, rows, np.sqrt(np.maximum(self.alpha + values, 0.0)) - base)
 
-    def components(self, max_features: int = 4096) -> _Floats:
+    def components(self, max_features: int = 4096) -> Floats:
         """A map L with L'L = M, for a positive semi-definite metric.
 
         Parameters
@@ -576,7 +576,7 @@ class FactoredMetric:
         keep = values > 1e-15 * values.max(initial=0.0)
         return np.sqrt(values[keep])[:, None] * rows[keep]
 
-    def embed(self, X: _MatrixLike) -> _Floats:
+    def embed(self, X: MatrixLike) -> Floats:
         """Rows whose Euclidean inner products and distances are those of the metric.
 
         Parameters
@@ -608,7 +608,7 @@ class FactoredMetric:
         return _Distance(self.root())
 
 
-def _same(A: _Matrix, B: _Matrix) -> bool:
+def _same(A: Matrix, B: Matrix) -> bool:
     """Whether two factors are equal, entry by entry."""
     if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
         return False
@@ -626,20 +626,21 @@ def _check_same_space(M: FactoredMetric, N: FactoredMetric) -> None:
         )
 
 
-def _square(core: _Matrix) -> _Matrix:
+def _square(core: Matrix) -> Matrix:
     """A core as a square matrix; a diagonal one becomes sparse."""
     return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
 
 
-def _add_cores(C: _Matrix, E: _Matrix) -> _Matrix:
+def _add_cores(C: Matrix, E: Matrix) -> Matrix:
     """The core C + E of two metrics with one factor."""
     if C.ndim == E.ndim:
         return C + E
-    C, E = _square(C), _square(E)
+    C = _square(C)
+    E = _square(E)
     return C + E
 
 
-def _stack_cores(C: _Matrix, E: _Matrix) -> _Matrix:
+def _stack_cores(C: Matrix, E: Matrix) -> Matrix:
     """The block-diagonal core of two metrics with different factors."""
     if C.ndim == E.ndim == 1:
         return np.concatenate([C, E])
@@ -661,7 +662,7 @@ class _Distance:
         return length**2 if squared else length
 
 
-def _svd(A: _Floats, full_matrices: bool = False) -> tuple[_Floats, _Floats, _Floats]:
+def _svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
     """Singular vectors and values; by QR steps where divide and conquer does not converge."""
     try:
         parts = linalg.svd(A, full_matrices)
@@ -670,13 +671,13 @@ def _svd(A: _Floats, full_matrices: bool = False) -> tuple[_Floats, _Floats, _Fl
     return parts
 
 
-def _row_basis(L: _Floats) -> _Floats:
+def _row_basis(L: Floats) -> Floats:
     """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
     _, values, rows = _svd(L)
     return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
 
 
-def subspace_residual(metric: FactoredMetric, L: _MatrixLike) -> float:
+def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
     """What the best code L'WL of a metric in a dictionary leaves out.
 
     Parameters
@@ -709,8 +710,8 @@ def subspace_residual(metric: FactoredMetric, L: _MatrixLike) -> float:
 
 
 def pairwise_scores(
-    metric: FactoredMetric, X: _MatrixLike, Z: _MatrixLike, metric_type: str
-) -> _Floats:
+    metric: FactoredMetric, X: MatrixLike, Z: MatrixLike, metric_type: str
+) -> Floats:
     """Scores of all pairs of rows; larger is closer.
 
     Parameters
@@ -781,7 +782,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self, "metric_")
         return self.metric_.psd()
 
-    def transform(self, X: _MatrixLike) -> _Floats:
+    def transform(self, X: MatrixLike) -> Floats:
         """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
 
         Parameters
@@ -805,7 +806,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return metric.embed(X)
 
     @property
-    def components_(self) -> _Floats:
+    def components_(self) -> Floats:
         """The map L of `transform`, (k, n_features): L'L is the PSD read-out of the metric.
 
         It is dense. With an identity part it has n_features rows, and more than 4096 features
@@ -822,7 +823,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         metric = self._read_out()
         return metric.n_features if metric.alpha > 0 else len(metric.components())
 
-    def pair_score(self, pairs: ArrayLike) -> _Floats:
+    def pair_score(self, pairs: ArrayLike) -> Floats:
         """Scores of pairs of rows under the learnt metric; larger is closer.
 
         Parameters
@@ -847,7 +848,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return -self.metric_.quadratic(left - right)
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
-    def pair_distance(self, pairs: ArrayLike) -> _Floats:
+    def pair_distance(self, pairs: ArrayLike) -> Floats:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs)
 
@@ -862,12 +863,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         return self._read_out().distance_function()
 
-    def get_mahalanobis_matrix(self) -> _Floats:
+    def get_mahalanobis_matrix(self) -> Floats:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
 
 
-def _split_pairs(pairs: Any, n_features: int | None) -> tuple[_Matrix, _Matrix]:
+def _split_pairs(pairs: Any, n_features: int | None) -> tuple[Matrix, Matrix]:
     """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):
         left, right = (_as_matrix(rows, f"pairs[{side}]") for side, rows in enumerate(pairs))
@@ -878,7 +879,8 @@ def _split_pairs(pairs: Any, n_features: int | None) -> tuple[_Matrix, _Matrix]:
                 f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, n_features),"
                 " or a tuple of two sparse matrices or data frames (n_pairs, n_features)"
             )
-        left, right = pairs[:, 0], pairs[:, 1]
+        left = pairs[:, 0]
+        right = pairs[:, 1]
     if left.shape != right.shape:
         raise ValueError(
             f"pairs holds tables of shapes {left.shape} and {right.shape}: pass equal ones"

@@ -6,10 +6,10 @@ Ties go to the reference that comes first, tied votes to the nearest of the tied
 """
 
 import copy
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,27 +23,19 @@ from lml.metrics import (
     FactoredMetric,
     _check_finite,
     _check_rows,
-    _Floats,
     _is_whole,
     _learnt_metric,
-    _Matrix,
-    _MatrixLike,
-    _Places,
     _plain,
     _times,
 )
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
-
-# labels of any hashable type, and weights of rows
-_LabelsLike: TypeAlias = ArrayLike | Sequence[Hashable]
-_WeightsLike: TypeAlias = Sequence[float] | _Floats
-
 
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
 
 
-def _norms(X: _Matrix) -> _Floats:
+def _norms(X: Matrix) -> Floats:
     """Euclidean norms of the rows."""
     squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
     return np.sqrt(np.asarray(squares).ravel())
@@ -57,14 +49,14 @@ def _error_scale(metric: FactoredMetric) -> float:
     return terms * np.finfo(float).eps * size
 
 
-def _all_differ(rows: _Floats) -> bool:
+def _all_differ(rows: Floats) -> bool:
     """Whether sums of the rows' bits with random odd weights differ; then the rows do."""
     words = np.ascontiguousarray(rows).view(np.uint64)
     weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64)
     return len(np.unique(words @ (2 * weights + 1))) == len(words)
 
 
-def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
+def _distinct(references: Matrix) -> tuple[Indices, Indices]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
         references = references.copy()
@@ -82,7 +74,7 @@ def _distinct(references: _Matrix) -> tuple[_Places, _Places]:
     return np.unique(inverse, return_index=True)[1], inverse
 
 
-def _check_size(X: _Matrix, name: str) -> None:
+def _check_size(X: Matrix, name: str) -> None:
     """Refuse rows so large that products of their squared distances overflow."""
     values = X.data if sparse.issparse(X) else X
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
@@ -94,8 +86,8 @@ def _check_size(X: _Matrix, name: str) -> None:
 
 
 def _prepared(
-    metric: FactoredMetric, X: _MatrixLike | None, references: _MatrixLike, metric_type: str
-) -> tuple[FactoredMetric, _Matrix, _Matrix]:
+    metric: FactoredMetric, X: MatrixLike | None, references: MatrixLike, metric_type: str
+) -> tuple[FactoredMetric, Matrix, Matrix]:
     """Checked arguments of `k_nearest`: metric, queries, references."""
     if metric_type not in ("similarity", "distance"):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
@@ -125,14 +117,18 @@ class _References:
     """References made ready for many queries."""
 
     def __init__(
-        self, metric: FactoredMetric, rows: _Matrix, metric_type: str, k: int, centred: bool
+        self, metric: FactoredMetric, rows: Matrix, metric_type: str, k: int, centred: bool
     ) -> None:
-        self.rows, self.distance, self.exact = rows, metric_type == "distance", metric
+        self.rows = rows
+        self.distance = metric_type == "distance"
+        self.exact = metric
         self.metric = metric.symmetrized() if self.distance else metric
         self.mean = rows.mean(axis=0) if centred and self.distance else None
         self.shifted = rows if self.mean is None else rows - self.mean
-        self.images, m = _times(self.shifted, metric.factor), rows.shape[0]
-        self.k, self.size = min(k, m), max(1, min(64, m // (8 * k)))  # columns of a group
+        self.images = _times(self.shifted, metric.factor)
+        m = rows.shape[0]
+        self.k = min(k, m)
+        self.size = max(1, min(64, m // (8 * k)))  # columns of a group
         self.norms = np.zeros(m + -m % self.size)
         if self.distance:
             self.norms[:m] = _norms(self.shifted)
@@ -146,9 +142,10 @@ class _References:
         """The factor of the error bound; a similarity is ranked as it is computed."""
         return _error_scale(self.metric) if self.distance else 0.0
 
-    def scores(self, X: _Matrix) -> _Floats:
+    def scores(self, X: Matrix) -> Floats:
         """Scores of queries but for a number of the query, with columns to fill the last group."""
-        M, m = self.metric, len(self.images)
+        M = self.metric
+        m = len(self.images)
         if type(M).bilinear is not FactoredMetric.bilinear and not self.distance:
             filled = ((0, 0), (0, len(self.norms) - m))  # a metric with a score of its own
             return np.pad(M.bilinear(X, self.rows), filled, constant_values=-np.inf)
@@ -162,24 +159,26 @@ class _References:
             scores[:, :m] += (1 + self.distance) * M.alpha * _times(X, self.shifted)
         return scores
 
-    def candidates(self, X: _Matrix) -> tuple[_Places, _Places, _Floats]:
+    def candidates(self, X: Matrix) -> tuple[Indices, Indices, Floats]:
         """Queries and references that may be among the k nearest, and their scores.
 
         Derived in chapter 4 (neighbors), eqs. (neighbors-error), (neighbors-candidates) and
         (neighbors-groups).
         """
         X = X if self.mean is None else X - self.mean
-        left, groups = _norms(X), self.scores(X).reshape(X.shape[0], -1, self.size)
+        left = _norms(X)
+        groups = self.scores(X).reshape(X.shape[0], -1, self.size)
         top = groups.max(axis=2)
         error = self.error * (left[:, None] + self.longest) ** 2
         bound = np.partition(top - error, -self.k, axis=1)[:, -self.k]
         rows, which = np.nonzero(top + error >= bound[:, None])
-        scores, columns = groups[rows, which], which[:, None] * self.size + np.arange(self.size)
+        scores = groups[rows, which]
+        columns = which[:, None] * self.size + np.arange(self.size)
         error = self.error * (left[rows, None] + self.norms[columns]) ** 2
         near, place = np.nonzero(scores + error >= bound[rows, None])
         return rows[near], columns[near, place], scores[near, place]
 
-    def ranked(self, X: _Matrix) -> tuple[_Places, _Places, _Floats]:
+    def ranked(self, X: Matrix) -> tuple[Indices, Indices, Floats]:
         """The candidates, each with its accurate score."""
         i, j, scores = self.candidates(X)
         if self.distance:
@@ -192,11 +191,13 @@ class _References:
 class _Copies:
     """Places of the equal references, for each distinct one at most a few."""
 
-    def __init__(self, inverse: _Places, most: int) -> None:
-        self.places, counts = np.argsort(inverse, kind="stable"), np.bincount(inverse)
-        self.first, self.counts = np.cumsum(counts) - counts, np.minimum(counts, most)
+    def __init__(self, inverse: Indices, most: int) -> None:
+        self.places = np.argsort(inverse, kind="stable")
+        counts = np.bincount(inverse)
+        self.first = np.cumsum(counts) - counts
+        self.counts = np.minimum(counts, most)
 
-    def of(self, distinct: _Places) -> tuple[_Places, _Places]:
+    def of(self, distinct: Indices) -> tuple[Indices, Indices]:
         """Which entry each copy belongs to, and the copy's place."""
         counts = self.counts[distinct]
         entry = np.repeat(np.arange(len(distinct)), counts)
@@ -211,14 +212,17 @@ def _block_size(n_references: int) -> int:
 
 
 def _first(
-    rows: _Places, distinct: _Places, scores: _Floats, copies: _Copies, k: int, start: int | None
-) -> tuple[_Places, _Floats]:
+    rows: Indices, distinct: Indices, scores: Floats, copies: _Copies, k: int, start: int | None
+) -> tuple[Indices, Floats]:
     """The k nearest of each query of a block; with `start`, without the query itself."""
     entry, places = copies.of(distinct)
-    rows, scores = rows[entry], scores[entry]
+    rows = rows[entry]
+    scores = scores[entry]
     if start is not None:
         other = places != rows + start
-        rows, scores, places = rows[other], scores[other], places[other]
+        rows = rows[other]
+        scores = scores[other]
+        places = places[other]
     order = np.lexsort((places, -scores, rows))
     begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
     chosen = order[begins[:, None] + np.arange(k)]
@@ -227,11 +231,11 @@ def _first(
 
 def k_nearest(
     metric: FactoredMetric,
-    X: _MatrixLike | None,
-    references: _MatrixLike,
+    X: MatrixLike | None,
+    references: MatrixLike,
     metric_type: str,
     n_neighbors: int,
-) -> tuple[_Places, _Floats]:
+) -> tuple[Indices, Floats]:
     """The nearest references of each query, nearest first.
 
     Parameters
@@ -320,7 +324,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
-def _weighted_vote(codes: _Places, weights: _Floats, n_votes: int) -> _Places:
+def _weighted_vote(codes: Indices, weights: Floats, n_votes: int) -> Indices:
     """The class number with most votes; weights (n, m) of neighbours, nearest first.
 
     Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
@@ -334,7 +338,7 @@ def _weighted_vote(codes: _Places, weights: _Floats, n_votes: int) -> _Places:
     return codes[rows[:, 0], first]
 
 
-def _labels(y: _LabelsLike) -> list[Any]:
+def _labels(y: LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
         return list(y)
@@ -353,9 +357,10 @@ def _as_array(labels: list[Any]) -> NDArray[Any]:
     return np.fromiter(labels, dtype=object, count=len(labels))
 
 
-def _class_numbers(y: _LabelsLike) -> tuple[_Places, list[Any]]:
+def _class_numbers(y: LabelsLike) -> tuple[Indices, list[Any]]:
     """Class of each row, numbered by first appearance, and the labels in that order."""
-    labels, codes = _labels(y), []
+    labels = _labels(y)
+    codes = []
     seen: dict[Any, int] = {}
     for row, label in enumerate(labels):
         if _is_missing(label):
@@ -389,7 +394,7 @@ def _check_not_continuous(labels: Collection[Any], n_rows: int) -> None:
         )
 
 
-def _sorted_classes(y: _LabelsLike) -> tuple[NDArray[Any], _Places]:
+def _sorted_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
     """The labels, sorted where they have an order, and the number of each row's label."""
     codes, labels = _class_numbers(y)
     try:
@@ -448,9 +453,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(
-        self, X: _MatrixLike, y: _LabelsLike, sample_weight: _WeightsLike | None = None
-    ) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None) -> Self:
         """Learn the metric and keep the references.
 
         Parameters
@@ -479,7 +482,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _weigh(self, sample_weight: _WeightsLike | None, n_rows: int) -> slice | _Places:
+    def _weigh(self, sample_weight: WeightsLike | None, n_rows: int) -> slice | Indices:
         """Note the weights; the rows of weight above 0."""
         self._weights = None
         if sample_weight is None:
@@ -497,10 +500,8 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         _n_voters(self._weights, self.n_neighbors)
         return kept
 
-    def _fit(
-        self, X: _MatrixLike, y: _LabelsLike | None, sample_weight: _WeightsLike | None
-    ) -> None:
-        codes: _Places | None = None  # validate_data says what to do about None
+    def _fit(self, X: MatrixLike, y: LabelsLike | None, sample_weight: WeightsLike | None) -> None:
+        codes: Indices | None = None  # validate_data says what to do about None
         if y is not None:
             self.classes_, codes = _sorted_classes(y)
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
@@ -508,7 +509,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         _check_finite(X, "X")
         _check_size(X, "X")
         kept = self._weigh(sample_weight, X.shape[0])
-        self._codes, self.estimator_, self.references_ = codes[kept], None, X[kept].copy()
+        self._codes = codes[kept]
+        self.estimator_ = None
+        self.references_ = X[kept].copy()
         if self.estimator is not None:
             _check_two_classes(self.classes_)
             self.estimator_ = _unfitted(self.estimator, "estimator")
@@ -520,8 +523,8 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return _learnt_metric(self.estimator_, "estimator")
 
     def kneighbors(
-        self, X: _MatrixLike | None = None, n_neighbors: int | None = None
-    ) -> tuple[_Places, _Floats]:
+        self, X: MatrixLike | None = None, n_neighbors: int | None = None
+    ) -> tuple[Indices, Floats]:
         """Nearest references of the rows of X (n, D), nearest first.
 
         With X = None, those of each reference without itself (leave one out). Returns
@@ -535,7 +538,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         metric, metric_type = self._metric()
         return k_nearest(metric, X, self.references_, metric_type, k)
 
-    def predict(self, X: _MatrixLike) -> NDArray[Any]:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Labels of the rows of X (n, D), an array of shape (n,)."""
         check_is_fitted(self, "references_")
         if self._weights is None:
@@ -545,7 +548,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[_weighted_vote(*votes, self.n_neighbors)]
 
     def score(
-        self, X: _MatrixLike, y: _LabelsLike, sample_weight: _WeightsLike | None = None
+        self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None
     ) -> float:
         """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
         return _hit_share(self.predict(X), y, sample_weight)
@@ -571,7 +574,7 @@ def _check_two_classes(classes: NDArray[Any]) -> None:
 
 
 def _fitted_metric(
-    learner: Any, parameter: str, X: _Matrix, y: NDArray[Any]
+    learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
 ) -> tuple[FactoredMetric, str]:
     """The metric and the metric type that a learner finds; an error names the parameter."""
     metric, kind = _learnt_metric(learner.fit(X, y), parameter)
@@ -583,7 +586,7 @@ def _fitted_metric(
     return metric, kind
 
 
-def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> _Floats:
+def _check_weights(sample_weight: WeightsLike, n_rows: int) -> Floats:
     """The weights of the rows, finite, none below 0, some above it."""
     weights = check_array(
         _plain(sample_weight, "sample_weight"),
@@ -603,7 +606,7 @@ def _check_weights(sample_weight: _WeightsLike, n_rows: int) -> _Floats:
     return weights
 
 
-def _weighted_share(hits: ArrayLike, sample_weight: _WeightsLike | None) -> float:
+def _weighted_share(hits: ArrayLike, sample_weight: WeightsLike | None) -> float:
     """Mean of hits, by the weights of the rows if there are any."""
     hits = np.asarray(hits, dtype=float)
     if sample_weight is not None:
@@ -612,16 +615,17 @@ def _weighted_share(hits: ArrayLike, sample_weight: _WeightsLike | None) -> floa
 
 
 def _hit_share(
-    predicted: NDArray[Any], y: _LabelsLike, sample_weight: _WeightsLike | None = None
+    predicted: NDArray[Any], y: LabelsLike, sample_weight: WeightsLike | None = None
 ) -> float:
     """Share of the predicted labels that equal those of y."""
-    guesses, labels = predicted.tolist(), _labels(y)
+    guesses = predicted.tolist()
+    labels = _labels(y)
     check_consistent_length(guesses, labels, sample_weight)
     hits = [a == b for a, b in zip(guesses, labels, strict=True)]
     return _weighted_share(hits, sample_weight)
 
 
-def _n_voters(weights: _Floats, n_votes: int) -> int:
+def _n_voters(weights: Floats, n_votes: int) -> int:
     """How many neighbours have n_votes votes together, whoever they are."""
     total = np.cumsum(np.sort(weights))
     if _check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):

@@ -17,26 +17,17 @@ from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import (
-    FactoredMetric,
-    MetricLearnerMixin,
-    _Floats,
-    _is_real,
-    _is_whole,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-)
-from lml.neighbors import _check_size, _class_numbers, _LabelsLike
-from lml.triplets import _Seed, sample_triplets
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _is_real, _is_whole, _plain
+from lml.neighbors import _check_size, _class_numbers
+from lml.triplets import sample_triplets
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["OASIS", "passive_aggressive_step"]
 
 
 def passive_aggressive_step(
-    W: _Floats, anchor: _Floats, positive: _Floats, negative: _Floats, aggressiveness: float
-) -> tuple[_Floats, float]:
+    W: Floats, anchor: Floats, positive: Floats, negative: Floats, aggressiveness: float
+) -> tuple[Floats, float]:
     """One OASIS step on a dense matrix: the nearest matrix that pays little hinge.
 
     Parameters
@@ -78,54 +69,62 @@ def passive_aggressive_step(
 _BLOCK = 64  # steps that are resolved, or searched, at once
 
 
-def _resolve(short: _Floats, H: _Floats, aggressiveness: float) -> tuple[_Floats, _Floats]:
+def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, Floats]:
     """Hinges and multipliers of a block of b steps.
 
     short (b,) is 1 - margin at the start of the block, H (b, b) is zero above the diagonal.
     """
-    sizes, H, steps = H.diagonal(), H.copy(), np.zeros_like(short)
+    sizes = H.diagonal()
+    H = H.copy()
+    steps = np.zeros_like(short)
     sizes = np.where(sizes > 0, sizes, np.inf)  # a direction of length zero is skipped
     np.fill_diagonal(H, 0.0)
     for _ in range(len(short) + 1):
         losses = np.maximum(short - H @ steps, 0.0)
-        last, steps = steps, np.minimum(aggressiveness, losses / sizes)
+        last = steps
+        steps = np.minimum(aggressiveness, losses / sizes)
         if (last == steps).all():
             break
     return losses, steps
 
 
-def _lower_gram(A: _Floats) -> _Floats:
+def _lower_gram(A: Floats) -> Floats:
     """A A' for C-ordered rows, with zeros above the diagonal."""
     return dsyrk(1.0, A.T, trans=1).T
 
 
 def _dense_form(
-    X: _Floats, triplets: _Places, aggressiveness: float, W: _Floats
-) -> tuple[_Floats, _Floats, _Floats]:
+    X: Floats, triplets: Indices, aggressiveness: float, W: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Run the steps on W (D, D) in place; returns W, the hinge and the multiplier of each."""
-    X, (losses, steps) = np.ascontiguousarray(X), np.zeros((2, len(triplets)))
+    X = np.ascontiguousarray(X)
+    (losses, steps) = np.zeros((2, len(triplets)))
     for first in range(0, len(triplets), _BLOCK):
         block = slice(first, first + _BLOCK)
         i, j, k = triplets[block].T
-        A, Q = X.take(i, axis=0), X.take(j, axis=0) - X.take(k, axis=0)
-        H, short = _lower_gram(A) * _lower_gram(Q), 1.0 - np.vecdot(A @ W, Q)
+        A = X.take(i, axis=0)
+        Q = X.take(j, axis=0) - X.take(k, axis=0)
+        H = _lower_gram(A) * _lower_gram(Q)
+        short = 1.0 - np.vecdot(A @ W, Q)
         losses[block], steps[block] = _resolve(short, H, aggressiveness)
         used = np.flatnonzero(steps[block])
         if len(used):
-            A, Q = steps[block][used, None] * A.take(used, axis=0), Q.take(used, axis=0)
+            A = steps[block][used, None] * A.take(used, axis=0)
+            Q = Q.take(used, axis=0)
             # W is C-ordered, so its transpose is what Fortran's product changes
             dgemm(1.0, Q.T, A.T, 1.0, W.T, trans_b=1, overwrite_c=1)
     return W, losses, steps
 
 
-def _sizes(gram: _Floats, triplets: _Places) -> _Floats:
+def _sizes(gram: Floats, triplets: Indices) -> Floats:
     """Squared length of x_i times that of x_j - x_k, for each triplet."""
-    (i, j, k), norms = triplets.T, gram.diagonal()
+    norms = gram.diagonal()
+    (i, j, k) = triplets.T
     spread = norms[j] - 2.0 * gram[j, k] + norms[k]
     return norms[i] * np.where(spread > 1e-13 * (norms[j] + norms[k]), spread, 0.0)
 
 
-def _next_active(scores: _Floats, near: _Places, far: _Places, t: int) -> tuple[int, float]:
+def _next_active(scores: Floats, near: Indices, far: Indices, t: int) -> tuple[int, float]:
     """The first step from t on whose triplet lacks its margin, and its hinge."""
     while t < len(near):
         ahead = slice(t, t + _BLOCK)
@@ -138,11 +137,13 @@ def _next_active(scores: _Floats, near: _Places, far: _Places, t: int) -> tuple[
 
 
 def _score_form(
-    gram: _Floats, scores: _Floats, triplets: _Places, aggressiveness: float
-) -> tuple[_Floats, _Floats]:
+    gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
+) -> tuple[Floats, Floats]:
     """The same steps; the scores of the rows (n, n) are kept up to date in place."""
     i, j, k = triplets.T
-    near, far, sizes = i * len(gram) + j, i * len(gram) + k, _sizes(gram, triplets)
+    near = i * len(gram) + j
+    far = i * len(gram) + k
+    sizes = _sizes(gram, triplets)
     losses, steps = np.zeros((2, len(triplets)))
     t, loss = _next_active(scores, near, far, 0)
     while t < len(triplets):
@@ -155,10 +156,11 @@ def _score_form(
 
 
 def _kernel_form(
-    gram: _Floats, scores: _Floats, triplets: _Places, aggressiveness: float
-) -> tuple[_Floats, _Floats]:
+    gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
+) -> tuple[Floats, Floats]:
     """The same steps; of the rows' scores only those of the start are kept, and (K gram)'."""
-    PT, sizes = np.zeros_like(gram), _sizes(gram, triplets)
+    PT = np.zeros_like(gram)
+    sizes = _sizes(gram, triplets)
     losses, steps = np.zeros((2, len(triplets)))
     for t, (i, j, k) in enumerate(triplets):
         margin = scores[i, j] - scores[i, k] + gram[i] @ (PT[j] - PT[k])
@@ -169,9 +171,10 @@ def _kernel_form(
     return losses, steps
 
 
-def _coefficients(triplets: _Places, steps: _Floats, n_rows: int) -> _Floats:
+def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Floats:
     """K (n, n) of all steps."""
-    K, (i, j, k) = np.zeros((n_rows, n_rows)), triplets.T
+    K = np.zeros((n_rows, n_rows))
+    (i, j, k) = triplets.T
     np.add.at(K, (i, j), steps)
     np.subtract.at(K, (i, k), steps)
     return K
@@ -225,14 +228,14 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         aggressiveness: float = 0.1,
         n_steps: int = 20_000,
         init: FactoredMetric | ArrayLike | None = None,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:
         self.aggressiveness = aggressiveness
         self.n_steps = n_steps
         self.init = init
         self.random_state = random_state
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric.
 
         Parameters
@@ -259,20 +262,22 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
+    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
         X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
         _check_finite(X)
         _check_size(X, "X")
-        start, y = self._start(X.shape[1]), [labels[code] for code in codes]
+        start = self._start(X.shape[1])
+        y = [labels[code] for code in codes]
         triplets = sample_triplets(y, self.n_steps, self.random_state)
         self.metric_, losses, self.n_updates_ = _run(X, triplets, self.aggressiveness, start)
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
 
     def _check_parameters(self) -> None:
-        C, steps = self.aggressiveness, self.n_steps
+        C = self.aggressiveness
+        steps = self.n_steps
         if not _is_real(C) or not C > 0:
             raise ValueError(f"aggressiveness is {C!r}: give a number above 0, for example 0.1")
         if not _is_whole(steps) or steps < 0:
@@ -297,7 +302,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         return tags
 
 
-def _updates_are_rare(scores: _Floats, triplets: _Places) -> bool:
+def _updates_are_rare(scores: Floats, triplets: Indices) -> bool:
     """Whether so few triplets lack their margin that keeping the scores is cheaper."""
     i, j, k = triplets.T
     lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)
@@ -305,14 +310,15 @@ def _updates_are_rare(scores: _Floats, triplets: _Places) -> bool:
 
 
 def _run(
-    X: _Matrix, triplets: _Places, aggressiveness: float, start: FactoredMetric
-) -> tuple[FactoredMetric, _Floats, int]:
+    X: Matrix, triplets: Indices, aggressiveness: float, start: FactoredMetric
+) -> tuple[FactoredMetric, Floats, int]:
     """Choose the form; returns the metric, the hinge of each step and the update count."""
     if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:
         W = start.to_dense().copy()
         W, losses, steps = _dense_form(X, triplets, aggressiveness, W)
         return FactoredMetric.from_dense(W), losses, int(np.count_nonzero(steps))
-    gram, scores = FactoredMetric.identity(X.shape[1]).bilinear(X, X), start.bilinear(X, X)
+    gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
+    scores = start.bilinear(X, X)
     form = _score_form if _updates_are_rare(scores, triplets) else _kernel_form
     losses, steps = form(gram, np.ascontiguousarray(scores), triplets, aggressiveness)
     K = _coefficients(triplets, steps, len(gram))
@@ -321,7 +327,7 @@ def _run(
     return metric, losses, int(np.count_nonzero(steps))
 
 
-def _check_finite(X: _Matrix) -> None:
+def _check_finite(X: Matrix) -> None:
     """Refuse NaN and infinity, and say where the first one is."""
     if np.isfinite(X.data if sparse.issparse(X) else X).all():
         return

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
-from lml.metrics import _Floats, _is_real
+from lml.metrics import _is_real
+from lml.utils.typing import Floats
 
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
-def _square(W: ArrayLike, name: str = "W") -> _Floats:
+def _square(W: ArrayLike, name: str = "W") -> Floats:
     if sparse.issparse(W) or np.iscomplexobj(W):
         raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
     W = np.asarray(W, dtype=float)
@@ -26,7 +27,7 @@ def _square(W: ArrayLike, name: str = "W") -> _Floats:
     return W
 
 
-def _with_diagonal(W: _Floats, source: _Floats) -> _Floats:
+def _with_diagonal(W: Floats, source: Floats) -> Floats:
     """W (changed in place) with the diagonal of source."""
     np.fill_diagonal(W, source.diagonal())
     return W
@@ -50,7 +51,7 @@ class OffDiagonalL1:
 
     Notes
     -----
-    Derived in chapter 10 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
+    Derived in chapter 11 (penalties), eqs. (penalties-off-norm) and (penalties-soft). Paper:
     sections III-C and IV-B, eqs. 5 and 13.
 
     Examples
@@ -80,7 +81,7 @@ class OffDiagonalL1:
         W = np.abs(_square(W))
         return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
 
-    def prox(self, W: ArrayLike, step: float = 1.0) -> _Floats:
+    def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:
         """The proximal operator of step * penalty: soft threshold off the diagonal.
 
         Parameters
@@ -97,7 +98,7 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 10 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
+        Derived in chapter 11 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
@@ -122,10 +123,11 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 10 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in
+        Derived in chapter 11 (penalties), eqs. (penalties-certificate) and (penalties-gap). Not in
         the paper.
         """
-        W, G = _square(W), _square(gradient, "gradient")
+        W = _square(W)
+        G = _square(gradient, "gradient")
         if W.shape != G.shape:
             raise ValueError(f"W has shape {W.shape}, but gradient has shape {G.shape}")
         strength = float(self.strength)
@@ -152,7 +154,7 @@ class OffDiagonalL1:
 
         Notes
         -----
-        Derived in chapter 10 (penalties), eq. (penalties-strength-max). Not in the paper.
+        Derived in chapter 11 (penalties), eq. (penalties-strength-max). Not in the paper.
         """
         residual = _square(B)
         if gram is not None:
@@ -165,7 +167,7 @@ class OffDiagonalL1:
         return float(off.max(initial=0.0))
 
 
-def _scaled(X: _Floats) -> tuple[_Floats, int]:
+def _scaled(X: Floats) -> tuple[Floats, int]:
     """X divided by the power of two above its entries, and the exponent."""
     largest = np.abs(X).max(initial=0.0)
     power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
@@ -174,13 +176,13 @@ def _scaled(X: _Floats) -> tuple[_Floats, int]:
     return np.ldexp(X, -power), power
 
 
-def _norm(X: _Floats) -> float:
+def _norm(X: Floats) -> float:
     """The Frobenius norm; its squares neither overflow nor vanish."""
     X, power = _scaled(X)
     return float(np.ldexp(np.linalg.norm(X), power))
 
 
-def nearest_psd(W: ArrayLike) -> _Floats:
+def nearest_psd(W: ArrayLike) -> Floats:
     """The positive semi-definite matrix nearest to W in the Frobenius norm.
 
     Parameters
@@ -195,7 +197,7 @@ def nearest_psd(W: ArrayLike) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 10 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
+    Derived in chapter 11 (penalties), eq. (penalties-psd). Zeros of W are in general not zeros of
     the result: apply it where a distance is read out, not to the stored code. Not in the paper,
     whose section III-A requires it.
 

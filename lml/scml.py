@@ -17,23 +17,15 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
 from lml.fisher import local_fisher_basis
-from lml.metrics import (
-    FactoredMetric,
-    MetricLearnerMixin,
-    _Floats,
-    _is_real,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-)
-from lml.neighbors import _class_numbers, _LabelsLike
-from lml.triplets import _check_rows, _count, _Seed, nearest_triplets
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _is_real, _plain
+from lml.neighbors import _class_numbers
+from lml.triplets import _check_rows, _count, nearest_triplets
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
 
 
-def triplet_differences(projections: _Floats, triplets: ArrayLike) -> _Floats:
+def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
     """Squared differences of projections, positive pair minus negative pair.
 
     Parameters
@@ -61,13 +53,14 @@ def triplet_differences(projections: _Floats, triplets: ArrayLike) -> _Floats:
     """
     i, j, k = np.asarray(triplets, dtype=np.intp).reshape(-1, 3).T
     anchors = projections[i]
-    near, far = anchors - projections[j], anchors - projections[k]
+    near = anchors - projections[j]
+    far = anchors - projections[k]
     np.square(near, out=near)
     near -= np.square(far, out=far)
     return near
 
 
-def _pair_table(triplets: _Places, n_samples: int) -> tuple[_Places, _Places, _Places]:
+def _pair_table(triplets: Indices, n_samples: int) -> tuple[Indices, Indices, Indices]:
     """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
     i, j, k = triplets.T
     pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
@@ -75,13 +68,14 @@ def _pair_table(triplets: _Places, n_samples: int) -> tuple[_Places, _Places, _P
 
 
 def _mean_hinge(
-    weights: _Floats, projections: _Floats, table: tuple[_Places, _Places, _Places]
+    weights: Floats, projections: Floats, table: tuple[Indices, Indices, Indices]
 ) -> float:
     """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     a, b, (near, far) = table
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
-    distances, step = np.empty(len(a)), max(1, 2**16 // max(len(active), 1))  # in the cache
+    distances = np.empty(len(a))
+    step = max(1, 2**16 // max(len(active), 1))  # in the cache
     for start in range(0, len(a), step):
         part = slice(start, start + step)
         gaps = scaled[a[part]] - scaled[b[part]]
@@ -90,7 +84,7 @@ def _mean_hinge(
 
 
 def scml_objective(
-    weights: ArrayLike, projections: _Floats, triplets: ArrayLike, beta: float = 0.0
+    weights: ArrayLike, projections: Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
     """Mean hinge of the weighted distance plus the l1 penalty of the weights.
 
@@ -128,24 +122,28 @@ def scml_objective(
     return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
 
 
-def _scaled_gamma(projections: _Floats, triplets: _Places, gamma: float | None) -> float:
+def _scaled_gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
     """The given gamma, or one fifth of the mean squared length of the differences."""
     if gamma is not None:
         return gamma
-    total, step = 0.0, max(1, 2**16 // max(projections.shape[1], 1))
+    total = 0.0
+    step = max(1, 2**16 // max(projections.shape[1], 1))
     for start in range(0, len(triplets), step):
         part = triplet_differences(projections, triplets[start : start + step])
         total += float(np.vdot(part, part))
     return total / max(5 * len(triplets), 1)
 
 
-def _advance(Z: _Floats, sums: _Floats, first: int, beta: float, gamma: float) -> None:
+def _advance(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
-    done, largest = first + np.arange(len(Z)), np.empty_like(sums)
+    done = first + np.arange(len(Z))
+    largest = np.empty_like(sums)
     floors = beta * done
     limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
     limits[done == 0] = -np.inf
-    maximum, dot, level = np.maximum, largest.dot, np.empty(())  # numpy takes arrays sooner
+    maximum = np.maximum
+    dot = largest.dot
+    level = np.empty(())  # numpy takes arrays sooner
     for z, floor, limit in zip(Z, floors.tolist(), limits.tolist()):
         level[()] = floor
         maximum(sums, level, out=largest)
@@ -153,7 +151,7 @@ def _advance(Z: _Floats, sums: _Floats, first: int, beta: float, gamma: float) -
             sums -= z
 
 
-def _squared_gaps(projections: _Floats, a: _Places, b: _Places) -> _Floats:
+def _squared_gaps(projections: Floats, a: Indices, b: Indices) -> Floats:
     """Squares of the differences of pairs of rows, in place and a block at a time."""
     squares = projections.take(a, axis=0)
     for start in range(0, len(b), 128):
@@ -166,14 +164,15 @@ def _squared_gaps(projections: _Floats, a: _Places, b: _Places) -> _Floats:
 class _Differences:
     """The differences z of triplets (m, 3), from the squares of their distinct pairs."""
 
-    def __init__(self, projections: _Floats, triplets: _Places) -> None:
-        self.parts, self.table = (projections, triplets), _pair_table(triplets, len(projections))
+    def __init__(self, projections: Floats, triplets: Indices) -> None:
+        self.parts = (projections, triplets)
+        self.table = _pair_table(triplets, len(projections))
         a, b, _ = self.table
-        self.squares: _Floats | None = None
+        self.squares: Floats | None = None
         if len(a) * projections.shape[1] <= 2**23:
             self.squares = _squared_gaps(projections, a, b)
 
-    def rows(self, numbers: _Places) -> _Floats:
+    def rows(self, numbers: Indices) -> Floats:
         """Differences of the triplets of these numbers."""
         near, far = self.table[2][:, numbers]
         if self.squares is None:
@@ -182,7 +181,7 @@ class _Differences:
         Z -= self.squares.take(far, axis=0)
         return Z
 
-    def mean_hinge(self, weights: _Floats) -> float:
+    def mean_hinge(self, weights: Floats) -> float:
         """Mean of [1 + w'z]_+ over all triplets."""
         if self.squares is None:
             return _mean_hinge(weights, self.parts[0], self.table)
@@ -191,7 +190,7 @@ class _Differences:
         return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
 
     def descend(
-        self, numbers: _Places, sums: _Floats, first: int, beta: float, gamma: float
+        self, numbers: Indices, sums: Floats, first: int, beta: float, gamma: float
     ) -> None:
         """A step on each of the triplets of these numbers, numbered from first + 1."""
         block = 2**16 // max(len(sums), 1) + 1
@@ -201,13 +200,13 @@ class _Differences:
 
 
 def dual_averaging(
-    projections: _Floats,
-    triplets: _Places,
+    projections: Floats,
+    triplets: Indices,
     beta: float,
     gamma: float | None = None,
     n_steps: int = 100_000,
-    random_state: _Seed = None,
-) -> tuple[_Floats, _Floats]:
+    random_state: Seed = None,
+) -> tuple[Floats, Floats]:
     """Weights of the directions by regularised dual averaging, one triplet a step.
 
     Parameters
@@ -245,11 +244,14 @@ def dual_averaging(
     >>> weights.round(2).tolist()
     [0.0, 0.25]
     """
-    rng, gamma = check_random_state(random_state), _scaled_gamma(projections, triplets, gamma)
-    (best, sums), history = np.zeros((2, projections.shape[1])), [1.0]
+    rng = check_random_state(random_state)
+    gamma = _scaled_gamma(projections, triplets, gamma)
+    history = [1.0]
+    (best, sums) = np.zeros((2, projections.shape[1]))
     if not gamma:  # every difference is zero: no weights can change the loss
         return best, np.array(history)
-    draws, every = rng.randint(len(triplets), size=n_steps), -(-n_steps // 20)
+    draws = rng.randint(len(triplets), size=n_steps)
+    every = -(-n_steps // 20)
     differences = _Differences(projections, triplets)
     for first in range(0, n_steps, every):
         last = min(first + every, n_steps)
@@ -320,7 +322,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         n_steps: int = 100_000,
         n_targets: int = 3,
         n_impostors: int = 10,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_basis = n_basis
         self.beta = beta
@@ -340,7 +342,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         for name in ("n_steps", "n_targets", "n_impostors"):
             _count(getattr(self, name), name)
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the weights.
 
         Parameters
@@ -366,7 +368,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
+    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
         """Check the rows, choose triplets and basis, learn the weights."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -374,14 +376,15 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         _check_finite(X)
         y = [labels[code] for code in codes]
         triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
-        rng, n_basis = check_random_state(self.random_state), self.n_basis
+        rng = check_random_state(self.random_state)
+        n_basis = self.n_basis
         if n_basis is None:
             n_basis = max(100, 20 * codes.max())
         basis = local_fisher_basis(X, codes, n_basis, random_state=rng)
         self._learn(X, basis, triplets, rng)
 
     def _learn(
-        self, X: _Matrix, basis: _Floats, triplets: _Places, rng: np.random.RandomState
+        self, X: Matrix, basis: Floats, triplets: Indices, rng: np.random.RandomState
     ) -> None:
         """Project, weigh, store."""
         P = safe_sparse_dot(X, basis.T, dense_output=True)
@@ -389,7 +392,8 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.weights_, self.objective_history_ = dual_averaging(
             P, triplets, self.beta, self.gamma_, self.n_steps, rng
         )
-        self.basis_, self.n_triplets_ = basis, len(triplets)
+        self.basis_ = basis
+        self.n_triplets_ = len(triplets)
         self.metric_ = FactoredMetric(0.0, basis, self.weights_)
 
     def __sklearn_tags__(self) -> Any:
@@ -407,7 +411,7 @@ def _number(value: Any, name: str, zero: bool) -> float:
     return float(value)
 
 
-def _check_finite(X: _Matrix) -> None:
+def _check_finite(X: Matrix) -> None:
     """An error that says where X is not finite."""
     try:
         _check_rows(X)

@@ -23,20 +23,11 @@ from lml.metrics import (
     MetricLearnerMixin,
     _check_finite,
     _Distance,
-    _Floats,
-    _Matrix,
-    _MatrixLike,
-    _Places,
     _plain,
     _split_pairs,
 )
-from lml.neighbors import (
-    _class_numbers,
-    _LabelsLike,
-    _weighted_share,
-    _WeightsLike,
-    k_nearest,
-)
+from lml.neighbors import _class_numbers, _weighted_share, k_nearest
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 
 __all__ = ["TaskMetricsMixin", "TaskTransformer"]
 
@@ -54,7 +45,7 @@ class TaskMetricsMixin:
 
     Notes
     -----
-    Derived in chapter 14 (single_task), eqs. (single-task-score) and (single-task-map).
+    Derived in chapter 33 (single_task), eqs. (single-task-score) and (single-task-map).
 
     Examples
     --------
@@ -71,7 +62,7 @@ class TaskMetricsMixin:
         """What one answer is read from: the learner, or a copy that no other thread changes."""
         return self
 
-    def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> _Floats:
+    def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
         """Scores of pairs of rows under the metric of a task; larger is closer.
 
         Parameters
@@ -90,7 +81,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 14 (single_task), eq. (single-task-score).
+        Derived in chapter 33 (single_task), eq. (single-task-score).
         """
         now = self._snapshot()
         metric = now.task_metric(task)
@@ -99,7 +90,7 @@ class TaskMetricsMixin:
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)
 
-    def transform(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
+    def transform(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Coordinates of rows in which Euclidean geometry is that of the task's PSD read-out.
 
         Parameters
@@ -116,7 +107,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 14 (single_task), eq. (single-task-map).
+        Derived in chapter 33 (single_task), eq. (single-task-map).
         """
         now = self._snapshot()
         metric = now.task_metric(task).psd()
@@ -124,12 +115,12 @@ class TaskMetricsMixin:
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
         return metric.embed(check_array(_plain(X), dtype=np.float64, **kwargs))
 
-    def _check_columns(self, X: _MatrixLike) -> None:
+    def _check_columns(self, X: MatrixLike) -> None:
         """Refuse a data frame whose columns are not those that were learned."""
         if hasattr(self, "feature_names_in_"):
             validate_data(self, X, skip_check_array=True, reset=False)
 
-    def _note_columns(self, X: _MatrixLike) -> None:
+    def _note_columns(self, X: MatrixLike) -> None:
         """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``."""
         validate_data(self, X, skip_check_array=True)
 
@@ -140,11 +131,11 @@ class TaskMetricsMixin:
 
         def task_metric(self, task: Hashable) -> FactoredMetric: ...
 
-    def metric_matrix(self, task: Hashable) -> _Floats:
+    def metric_matrix(self, task: Hashable) -> Floats:
         """The metric of a task as a dense array (n_features, n_features), as it was learned."""
         return self.task_metric(task).to_dense()
 
-    def get_mahalanobis_matrix(self, task: Hashable) -> _Floats:
+    def get_mahalanobis_matrix(self, task: Hashable) -> Floats:
         """The PSD read-out of a task's metric as a dense array (n_features, n_features)."""
         return self.task_metric(task).psd().to_dense()
 
@@ -160,7 +151,7 @@ class TaskMetricsMixin:
         return self.task_metric(task).psd().distance_function()
 
     @available_if(_has_distances)  # type: ignore[untyped-decorator]  # not typed there
-    def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> _Floats:
+    def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
 
@@ -195,9 +186,9 @@ class TaskMetricsMixin:
 
     def score(
         self,
-        X: _MatrixLike,
-        y: _LabelsLike,
-        sample_weight: _WeightsLike | None = None,
+        X: MatrixLike,
+        y: LabelsLike,
+        sample_weight: WeightsLike | None = None,
         *,
         tasks: Iterable[Hashable],
     ) -> float:
@@ -221,22 +212,24 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 14 (single_task), eq. (single-task-retrieval).
+        Derived in chapter 33 (single_task), eq. (single-task-retrieval).
         """
         now = self._snapshot()
         now._check_columns(X)
         X = check_array(_plain(X), accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
         _check_finite(X, "X")
-        (codes, _), tasks = _class_numbers(y), list(tasks)
+        tasks = list(tasks)
+        (codes, _) = _class_numbers(y)
         check_consistent_length(X, codes, tasks, sample_weight)
         hits = np.zeros(len(codes))
         for task, own in _rows_by_task(tasks).items():
             hits[own] = codes[own] == codes[own][now._nearest(X[own], task)]
         return _weighted_share(hits, sample_weight)
 
-    def _nearest(self, X: _Matrix, task: Hashable) -> _Places:
+    def _nearest(self, X: Matrix, task: Hashable) -> Indices:
         """The nearest other row of each row."""
-        metric, kind = self.task_metric(task), self.metric_type_
+        metric = self.task_metric(task)
+        kind = self.metric_type_
         if X.shape[0] < 2:
             raise ValueError(f"task {task!r} has one row, which has no other: give at least two")
         metric = metric.psd() if kind == "distance" else metric
@@ -296,7 +289,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 14 (single_task), eqs. (single-task-map) and (single-task-validation).
+    Derived in chapter 33 (single_task), eqs. (single-task-map) and (single-task-validation).
 
     Examples
     --------
@@ -342,7 +335,8 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         """Take over the metric of the task."""
         metric = learner.task_metric(self.task)
         distance = learner.metric_type_ == "distance"
-        self.learner_, self.metric_ = learner, metric.psd() if distance else metric
+        self.learner_ = learner
+        self.metric_ = metric.psd() if distance else metric
         return self
 
     def _read_out(self) -> FactoredMetric:
@@ -350,7 +344,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             return self.metric_  # a second projection would turn the coordinates
         return super()._read_out()
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the task anew.
 
         Parameters
@@ -372,7 +366,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         return self._learn(X, y, self._beginning(), reset=True)
 
     @available_if(_learns_on)  # type: ignore[untyped-decorator]  # not typed there
-    def partial_fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def partial_fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn more rows of the task, (n_samples, n_features), in the view's own copy.
 
         The learner from which the view was made is not changed, nor are other views.
@@ -381,7 +375,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             return self.fit(X, y)
         return self._learn(X, y, copy.copy(self.learner_), reset=False)
 
-    def _learn(self, X: _MatrixLike, y: _LabelsLike, learner: Any, reset: bool) -> Self:
+    def _learn(self, X: MatrixLike, y: LabelsLike, learner: Any, reset: bool) -> Self:
         """Learn rows with a learner that may be changed; take over its metric."""
         learnt = copy.copy(self)
         codes, labels = (None, ()) if y is None else _class_numbers(y)

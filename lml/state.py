@@ -74,7 +74,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
 
     Notes
     -----
-    Derived in chapter 15 (state), eq. (state-round-trip).
+    Derived in chapter 32 (state), eq. (state-round-trip).
 
     Examples
     --------
@@ -145,7 +145,7 @@ def expect(fits: bool, part: str, value: Any, wanted: Any) -> None:
 _LEARNERS = {
     "OASIS": "lml.oasis",
     "SCML": "lml.scml",
-    "LMNN": "lml.baselines.lmnn",
+    "LMNN": "lml.lmnn",
     "OffDiagonalLearner": "lml.baselines.offdiagonal",
 }
 
@@ -276,7 +276,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Notes
     -----
-    Derived in chapter 15 (state), eq. (state-atomic).
+    Derived in chapter 32 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -343,7 +343,7 @@ def write_state(
 
     Notes
     -----
-    Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
+    Derived in chapter 32 (state), eqs. (state-atomic) and (state-size).
     """
     arrays = {name: _storable(name, array) for name, array in arrays.items()}
     table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
@@ -381,10 +381,12 @@ def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[An
     stream = io.BytesIO(data)
     expect(np.lib.format.read_magic(stream) == (1, 0), f"version of {name}.npy", data[:8], "1.0")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-    found, start = [dtype.str, list(shape)], stream.tell()
+    found = [dtype.str, list(shape)]
+    start = stream.tell()
     expect(dtype.str in _DTYPES, f"type of array {name}", dtype.str, f"one of {_DTYPES}")
     expect(found == (entry or ["|u1", list(shape)]), f"array {name}", found, entry)
-    held, asked = len(data) - start, math.prod(shape) * dtype.itemsize
+    held = len(data) - start
+    asked = math.prod(shape) * dtype.itemsize
     expect(held == asked, f"bytes of array {name}", held, asked)
     array = np.frombuffer(data, dtype, offset=start)
     expect(np.isfinite(array).all(), f"array {name}", array, "finite")
@@ -398,12 +400,14 @@ def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> d
     header = json.loads(text)
     expect(type(header) is dict and header.get("format") == _FORMAT, "format", header, _FORMAT)
     expect(header.get("kind") == kind, "kind", header.get("kind"), repr(kind))
-    version, known = header.get("version"), " or ".join(map(str, versions))
+    version = header.get("version")
+    known = " or ".join(map(str, versions))
     fits = type(version) is int and version in versions
     expect(fits, "version", version, f"{known}, which this release reads")
     keys = ["arrays", "format", "kind", "meta", "version"]
     expect(sorted(header) == keys, "entries of the header", sorted(header), keys)
-    members, table = sorted(m.filename for m in archive.infolist()), header["arrays"]
+    members = sorted(m.filename for m in archive.infolist())
+    table = header["arrays"]
     expect(type(table) is dict, "arrays", table, "an object")
     expect(
         members == sorted(f"{name}.npy" for name in ("header", *table)),
@@ -445,7 +449,7 @@ def read_state(
 
     Notes
     -----
-    Derived in chapter 15 (state), eq. (state-bound).
+    Derived in chapter 32 (state), eq. (state-bound).
     """
     with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
@@ -463,7 +467,7 @@ class SavedLearnerMixin:
 
     Notes
     -----
-    Derived in chapter 15 (state), eqs. (state-round-trip) and (state-atomic).
+    Derived in chapter 32 (state), eqs. (state-round-trip) and (state-atomic).
 
     Examples
     --------
@@ -515,7 +519,7 @@ class SavedLearnerMixin:
 
         Notes
         -----
-        Derived in chapter 15 (state), eqs. (state-atomic) and (state-size).
+        Derived in chapter 32 (state), eqs. (state-atomic) and (state-size).
         """
         now = copy.copy(self)
         arrays: dict[str, Any] = {}
@@ -547,7 +551,7 @@ class SavedLearnerMixin:
 
         Notes
         -----
-        Derived in chapter 15 (state), eqs. (state-round-trip) and (state-bound).
+        Derived in chapter 32 (state), eqs. (state-round-trip) and (state-bound).
         """
         version, meta, arrays = read_state(path, cls._kind, cls._versions)
         with reading(path):

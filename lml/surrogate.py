@@ -59,7 +59,7 @@ def target_metric(
 
     Notes
     -----
-    Derived in chapter 9 (surrogate), eqs. (surrogate-square) and (surrogate-target).
+    Derived in chapter 10 (surrogate), eqs. (surrogate-square) and (surrogate-target).
     Paper: section IV, eq. 10.
 
     Examples
@@ -101,7 +101,7 @@ def linearized_objective(
 
     Notes
     -----
-    Derived in chapter 9 (surrogate), eq. (surrogate-linear).
+    Derived in chapter 10 (surrogate), eq. (surrogate-linear).
     Paper: section IV, eq. 8, without the penalties.
 
     Examples
@@ -129,7 +129,7 @@ def surrogate_objective(candidate: FactoredMetric, target: FactoredMetric) -> fl
 
     Notes
     -----
-    Derived in chapter 9 (surrogate), eqs. (surrogate-completed) and (surrogate-half).
+    Derived in chapter 10 (surrogate), eqs. (surrogate-completed) and (surrogate-half).
     Paper: section IV-B, f in eq. 11. Divided by eta and increased by `dropped_constant` it is
     `linearized_objective`.
 
@@ -162,7 +162,7 @@ def dropped_constant(loss: float, gradient: FactoredMetric, learning_rate: float
 
     Notes
     -----
-    Derived in chapter 9 (surrogate), eq. (surrogate-constant).
+    Derived in chapter 10 (surrogate), eq. (surrogate-constant).
     Paper: suppressed between eqs. 8 and 9.
 
     Examples
@@ -190,7 +190,7 @@ def surrogate_penalty(penalty: float, learning_rate: float) -> float:
 
     Notes
     -----
-    Derived in chapter 9 (surrogate), eqs. (surrogate-scaled) and (surrogate-half).
+    Derived in chapter 10 (surrogate), eqs. (surrogate-scaled) and (surrogate-half).
     Paper: section IV, eqs. 9 to 11, which keep the old letters. A target that a base learner
     made has no learning rate: use the penalty as it is, in the units of the target.
 

@@ -7,7 +7,7 @@ another class. The functions take rows X, dense or CSR, and an integer array of 
 Nothing here loops over triplets or forms a D x D matrix.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,18 +15,9 @@ from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import (
-    FactoredMetric,
-    _check_finite,
-    _Floats,
-    _is_real,
-    _is_whole,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-)
-from lml.neighbors import _check_size, _class_numbers, _LabelsLike
+from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain
+from lml.neighbors import _check_size, _class_numbers
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = [
     "all_triplets",
@@ -41,10 +32,8 @@ __all__ = [
     "triplet_margins",
 ]
 
-_Seed: TypeAlias = int | np.random.RandomState | None
 
-
-def _classes_with_triplets(y: _LabelsLike) -> tuple[_Places, _Places]:
+def _classes_with_triplets(y: LabelsLike) -> tuple[Indices, Indices]:
     """Class numbers and class sizes; an error where the labels allow no triplet at all."""
     codes, labels = _class_numbers(y)
     sizes = np.bincount(codes, minlength=1)
@@ -62,7 +51,7 @@ def _classes_with_triplets(y: _LabelsLike) -> tuple[_Places, _Places]:
     raise ValueError(f"{fault}: {remedy}")
 
 
-def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> _Places:
+def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """All ordered pairs of rows of one class.
 
     Parameters
@@ -94,7 +83,7 @@ def similar_pairs(y: _LabelsLike, self_pairs: bool = False) -> _Places:
     return np.argwhere(same)
 
 
-def dissimilar_pairs(y: _LabelsLike) -> _Places:
+def dissimilar_pairs(y: LabelsLike) -> Indices:
     """All ordered pairs of rows of different classes.
 
     Parameters
@@ -121,15 +110,16 @@ def dissimilar_pairs(y: _LabelsLike) -> _Places:
     return np.argwhere(codes[:, None] != codes)
 
 
-def _block_of(anchors: _Places, positives: _Places, negatives: _Places) -> _Places:
+def _block_of(anchors: Indices, positives: Indices, negatives: Indices) -> Indices:
     """Triplets of each anchor with every pair of its own positives and negatives."""
     block = np.empty((len(anchors), positives.shape[1], negatives.shape[1], 3), dtype=np.intp)
     block[..., 0] = anchors[:, None, None]
-    block[..., 1], block[..., 2] = positives[:, :, None], negatives[:, None, :]
+    block[..., 1] = positives[:, :, None]
+    block[..., 2] = negatives[:, None, :]
     return block.reshape(-1, 3)
 
 
-def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> _Places:
+def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
     Parameters
@@ -162,7 +152,8 @@ def all_triplets(y: _LabelsLike, self_pairs: bool = False) -> _Places:
     codes, sizes = _classes_with_triplets(y)
     blocks = []
     for i in np.flatnonzero(sizes[codes] > 1):
-        same, other = np.flatnonzero(codes == codes[i]), np.flatnonzero(codes != codes[i])
+        same = np.flatnonzero(codes == codes[i])
+        other = np.flatnonzero(codes != codes[i])
         same = same if self_pairs else same[same != i]
         blocks.append(_block_of(np.array([i]), same[None], other[None]))
     return np.concatenate(blocks)
@@ -176,8 +167,8 @@ def _count(value: Any, name: str, least: int = 1) -> int:
 
 
 def sample_triplets(
-    y: _LabelsLike, n_triplets: int, random_state: _Seed = None, self_pairs: bool = True
-) -> _Places:
+    y: LabelsLike, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
+) -> Indices:
     """Random triplets: anchor uniform over rows, positive and negative uniform given it.
 
     Parameters
@@ -218,7 +209,8 @@ def sample_triplets(
     order = np.argsort(codes, kind="stable")  # rows sorted by class: one block a class
     anchors = np.flatnonzero(sizes[codes] > 1)
     i = anchors[rng.randint(len(anchors), size=n_triplets)]
-    size, start = sizes[codes[i]], (np.cumsum(sizes) - sizes)[codes[i]]
+    size = sizes[codes[i]]
+    start = (np.cumsum(sizes) - sizes)[codes[i]]
     j = rng.randint(size if self_pairs else size - 1)  # a place in the anchor's block
     if not self_pairs:
         j += j >= np.argsort(order)[i] - start  # jump over the anchor's own place
@@ -230,7 +222,7 @@ def sample_triplets(
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
-def _check_rows(X: _MatrixLike, name: str = "X") -> _Matrix:
+def _check_rows(X: MatrixLike, name: str = "X") -> Matrix:
     """X as float rows, dense or CSR; an error that says where it is not finite."""
     X = check_array(
         _plain(X, name), accept_sparse="csr", dtype=(np.float64, np.float32),
@@ -241,15 +233,16 @@ def _check_rows(X: _MatrixLike, name: str = "X") -> _Matrix:
     return X
 
 
-def _squared_norms(X: _Matrix) -> _Floats:
+def _squared_norms(X: Matrix) -> Floats:
     """Squared length of each row."""
     square = X.multiply(X) if sparse.issparse(X) else np.square(X)
     return np.asarray(square.sum(axis=1)).ravel()
 
 
-def _exact_distances(X: _Matrix, rows: _Places, others: _Places) -> _Floats:
+def _exact_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
     """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
-    out, step = np.empty(len(rows)), max(1, _BLOCK // X.shape[1])
+    out = np.empty(len(rows))
+    step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         out[part] = _squared_norms(X[rows[part]] - X[others[part]])
@@ -257,10 +250,11 @@ def _exact_distances(X: _Matrix, rows: _Places, others: _Places) -> _Floats:
 
 
 def _candidates(
-    X: _Matrix, queries: _Places, pool: _Places, n_nearest: int
-) -> tuple[_Places, _Places]:
+    X: Matrix, queries: Indices, pool: Indices, n_nearest: int
+) -> tuple[Indices, Indices]:
     """Places (in queries, in pool) that hold the n_nearest rows of each query, and a few more."""
-    A, B = X[queries], X[pool]
+    A = X[queries]
+    B = X[pool]
     total = _squared_norms(A)[:, None] + _squared_norms(B)
     fast = total - 2 * safe_sparse_dot(A, B.T, dense_output=True)
     error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
@@ -270,9 +264,10 @@ def _candidates(
     return row, column
 
 
-def _nearest_rows(X: _Matrix, queries: _Places, pool: _Places, n_nearest: int) -> _Places:
+def _nearest_rows(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
     """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
-    out, step = [], max(1, _BLOCK // len(pool))
+    out = []
+    step = max(1, _BLOCK // len(pool))
     for start in range(0, len(queries), step):
         part = queries[start : start + step]
         row, column = _candidates(X, part, pool, n_nearest)
@@ -283,8 +278,8 @@ def _nearest_rows(X: _Matrix, queries: _Places, pool: _Places, n_nearest: int) -
 
 
 def nearest_triplets(
-    X: _MatrixLike, y: _LabelsLike, n_targets: int = 3, n_impostors: int = 10
-) -> _Places:
+    X: MatrixLike, y: LabelsLike, n_targets: int = 3, n_impostors: int = 10
+) -> Indices:
     """Each row with its nearest rows of the same class times its nearest rows of the others.
 
     Parameters
@@ -320,13 +315,16 @@ def nearest_triplets(
     [[0, 1, 2], [1, 0, 2]]
     """
     X = _check_rows(X)
-    a, b = _count(n_targets, "n_targets"), _count(n_impostors, "n_impostors")
+    a = _count(n_targets, "n_targets")
+    b = _count(n_impostors, "n_impostors")
     codes, sizes = _classes_with_triplets(y)
     if X.shape[0] != len(codes):
         raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
-    X, blocks = X.astype(float), []
+    X = X.astype(float)
+    blocks = []
     for code in np.flatnonzero(sizes > 1):
-        same, other = np.flatnonzero(codes == code), np.flatnonzero(codes != code)
+        same = np.flatnonzero(codes == code)
+        other = np.flatnonzero(codes != code)
         near = _nearest_rows(X, same, same, min(a, len(same) - 1))
         far = _nearest_rows(X, same, other, min(b, len(other)))
         blocks.append(_block_of(same, near, far))
@@ -334,7 +332,7 @@ def nearest_triplets(
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
-def _check_triplets(triplets: ArrayLike, n_samples: int) -> _Places:
+def _check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
     triplets = np.asarray(triplets)
     if triplets.size == 0:
@@ -358,11 +356,10 @@ def _is_distance(metric_type: str) -> bool:
     return metric_type == "distance"
 
 
-def _paired_margins(
-    metric: FactoredMetric, X: _Matrix, triplets: _Places, distance: bool
-) -> _Floats:
+def _paired_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
     """Margins from gathered rows, a block of triplets at a time."""
-    out, step = np.empty(len(triplets)), max(1, _BLOCK // X.shape[1])
+    out = np.empty(len(triplets))
+    step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(triplets), step):
         i, j, k = triplets[start : start + step].T
         if distance:
@@ -373,9 +370,10 @@ def _paired_margins(
     return out
 
 
-def _gram_margins(metric: FactoredMetric, X: _Matrix, triplets: _Places, distance: bool) -> _Floats:
+def _gram_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
     """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
-    out, step = np.empty(len(triplets)), max(1, 4 * _BLOCK // X.shape[0])
+    out = np.empty(len(triplets))
+    step = max(1, 4 * _BLOCK // X.shape[0])
     if distance:
         metric = metric.symmetrized()
         X = X if sparse.issparse(X) else X - X.mean(axis=0)
@@ -384,15 +382,16 @@ def _gram_margins(metric: FactoredMetric, X: _Matrix, triplets: _Places, distanc
     for start in range(0, len(anchors), step):
         gram = metric.bilinear(X[anchors[start : start + step]], X)
         part = np.flatnonzero((place >= start) & (place < start + step))
-        row, (_, j, k) = place[part] - start, triplets[part].T
+        row = place[part] - start
+        (_, j, k) = triplets[part].T
         gap = gram[row, j] - gram[row, k]
         out[part] = 2 * gap + squares[k] - squares[j] if distance else gap
     return out
 
 
 def triplet_margins(
-    metric: FactoredMetric, X: _MatrixLike, triplets: ArrayLike, metric_type: str
-) -> _Floats:
+    metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str
+) -> Floats:
     """By how much each triplet holds: s(i, j) - s(i, k), or d(i, k) - d(i, j).
 
     Parameters
@@ -426,7 +425,8 @@ def triplet_margins(
     >>> triplet_margins(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [8.0]
     """
-    distance, X = _is_distance(metric_type), _check_rows(X)
+    distance = _is_distance(metric_type)
+    X = _check_rows(X)
     if X.shape[1] != metric.n_features:
         raise ValueError(
             f"X has {X.shape[1]} features but metric has {metric.n_features}: "
@@ -439,11 +439,11 @@ def triplet_margins(
 
 def triplet_hinge(
     metric: FactoredMetric,
-    X: _MatrixLike,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     margin: float = 1.0,
-) -> _Floats:
+) -> Floats:
     """Hinge loss of each triplet, max(0, margin - triplet margin).
 
     Parameters
@@ -476,7 +476,7 @@ def triplet_hinge(
 
 def triplet_loss(
     metric: FactoredMetric,
-    X: _MatrixLike,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     margin: float = 1.0,
@@ -535,9 +535,13 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
     [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
     """
     i, j, k = _check_triplets(triplets, n_samples).T
-    rows, columns, signs = [i, i], [k, j], [1, -1]
+    rows = [i, i]
+    columns = [k, j]
+    signs = [1, -1]
     if _is_distance(metric_type):
-        rows, columns, signs = [j, i, j, k, i, k], [j, j, i, k, k, i], [1, -1, -1, -1, 1, 1]
+        rows = [j, i, j, k, i, k]
+        columns = [j, j, i, k, k, i]
+        signs = [1, -1, -1, -1, 1, 1]
     values = np.repeat(np.array(signs, dtype=float), len(i))
     place = (np.concatenate(rows), np.concatenate(columns))
     counts = sparse.csr_array((values, place), shape=(n_samples, n_samples))
@@ -547,7 +551,7 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
 
 def triplet_gradient(
     metric: FactoredMetric,
-    X: _MatrixLike,
+    X: MatrixLike,
     triplets: ArrayLike,
     metric_type: str,
     margin: float = 1.0,

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from lml import ablations
-from lml.ablations import (
+from lml.baselines.offdiagonal import OffDiagonalLearner
+from lml.datasets import load_digits_tasks
+from lml.evaluation import backward_transfer, evaluate_stream
+from lml.lifelong import LifelongMetricLearner
+from lml.oasis import OASIS
+from lml.studies import ablations
+from lml.studies.ablations import (
     ABLATIONS,
     FRACTIONS,
     POLICIES,
@@ -24,13 +29,8 @@ from lml.ablations import (
     penalty_path,
     run_ablation,
 )
-from lml.baselines.offdiagonal import OffDiagonalLearner
-from lml.comparison import read_rows, split_errors
-from lml.datasets import load_digits_tasks
-from lml.evaluation import backward_transfer, evaluate_stream
-from lml.experiments import Protocol
-from lml.lifelong import LifelongMetricLearner
-from lml.oasis import OASIS
+from lml.studies.comparison import read_rows, split_errors
+from lml.studies.experiments import Protocol
 
 RESULTS = Path(__file__).parent.parent / "results"
 OWN = {"aggressiveness": 0.1, "n_steps": 200}
@@ -309,7 +309,15 @@ def test_the_ranges_are_the_papers():
 
 
 def test_the_command_line_says_what_is_missing(tmp_path):
-    command = [sys.executable, "-m", "lml.ablations", "run", "size", "--base", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "lml.studies.ablations",
+        "run",
+        "size",
+        "--base",
+        str(tmp_path),
+    ]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
     )

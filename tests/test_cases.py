@@ -33,7 +33,6 @@ from lml.baselines import (
     OffDiagonalLearner,
     PooledMetricLearner,
 )
-from lml.baselines.lmnn import impostors, lmnn_loss_gradient, target_neighbors
 from lml.baselines.mtscml import joint_dual_averaging, joint_objective
 from lml.baselines.offdiagonal import TripletMap
 from lml.baselines.omtrsl import multitask_step, relation_inverse
@@ -50,8 +49,9 @@ from lml.evaluation import (
     forward_transfer,
 )
 from lml.fisher import class_scatter, fisher_directions, local_fisher_basis
-from lml.initialisation import complete_dictionary, initial_dictionary, orthonormal_rows
+from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import impostors, lmnn_loss_gradient, target_neighbors
 from lml.metrics import FactoredMetric, pairwise_scores
 from lml.neighbors import MetricKNeighborsClassifier, k_nearest
 from lml.oasis import OASIS, passive_aggressive_step

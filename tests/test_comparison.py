@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from tangle import ROOT
 
-from lml import comparison
-from lml.comparison import (
+from lml.studies import comparison
+from lml.studies.comparison import (
     TextTable,
     compare_systems,
     comparison_figure,
@@ -277,7 +277,7 @@ def test_figure_draws_what_the_table_says(printed_beside):
 
 
 def test_matplotlib_is_not_imported_with_the_module():
-    code = "import sys, lml.comparison; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, lml.studies.comparison; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,10 +13,10 @@ import pytest
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from lml import experiments, systems
-from lml.comparison import read_rows, split_errors
 from lml.datasets import load_digits_tasks
-from lml.experiments import (
+from lml.studies import experiments, systems
+from lml.studies.comparison import read_rows, split_errors
+from lml.studies.experiments import (
     Protocol,
     append_rows,
     finished,
@@ -27,7 +27,7 @@ from lml.experiments import (
     tune,
     verify,
 )
-from lml.systems import SYSTEMS, _Fits
+from lml.studies.systems import SYSTEMS, _Fits
 
 RESULTS = Path(__file__).parent.parent / "results"
 FOLDS, ROWS = Protocol(load_digits_tasks, n_folds=3), Protocol(load_digits_tasks, (1, 3))
@@ -272,7 +272,15 @@ def content(path):
 def test_a_killed_run_goes_on_and_loses_nothing(tmp_path):
     """Kill the command after its first rows are written, then run it again."""
     names = ["euclidean", "logistic", "nca", "mtscml"]
-    command = [sys.executable, "-m", "lml.experiments", "run", "digits", "--systems", *names]
+    command = [
+        sys.executable,
+        "-m",
+        "lml.studies.experiments",
+        "run",
+        "digits",
+        "--systems",
+        *names,
+    ]
     command += ["--repeats", "2", "--out", str(tmp_path / "killed")]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, **quiet)

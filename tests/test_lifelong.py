@@ -28,10 +28,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 
 from lml import dictionary, lifelong
-from lml.baselines.lmnn import LMNN
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML

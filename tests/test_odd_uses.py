@@ -16,7 +16,8 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from test_cases import BY_TASK, ENTRIES, FRESH, SPARSE, X0, Y0, assert_refused, assert_same
 
-from lml.baselines import ELLA, LMNN, MultiTaskOASIS
+from lml import LMNN
+from lml.baselines import ELLA, MultiTaskOASIS
 from lml.datasets import Task
 from lml.evaluation import LifelongKNeighborsClassifier, average_accuracy, evaluate_stream
 from lml.fisher import fisher_directions, local_fisher_basis

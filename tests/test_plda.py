@@ -15,8 +15,9 @@ from lml.datasets import load_digits_tasks
 from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.neighbors import k_nearest
-from lml.plda import LifelongPLDA, _joined
-from lml.two_covariance import LogRatioMetric, log_ratio_coefficients, shrunken_variances
+from lml.plda import LifelongPLDA
+from lml.plda.learner import _joined
+from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
 

@@ -21,11 +21,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from lml import plda, plda_memory, two_covariance
 from lml.lifelong import LifelongMetricLearner
 from lml.plda import LifelongPLDA
+from lml.plda import learner as plda
+from lml.plda import model as two_covariance
+from lml.plda import statistics as plda_memory
+from lml.plda.model import LogRatioMetric
 from lml.state import read_state, write_state
-from lml.two_covariance import LogRatioMetric
 
 STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", None, b"b", 42]
 SETTINGS = {

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from interrupts import stop
 
-from lml import plda, plda_memory
 from lml.plda import LifelongPLDA
+from lml.plda import learner as plda
+from lml.plda import statistics as plda_memory
 from lml.state import read_state, write_state
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}

@@ -29,15 +29,15 @@ from lml.baselines import (
     OffDiagonalLearner,
     PooledMetricLearner,
 )
-from lml.baselines.lmnn import target_neighbors
 from lml.baselines.mtscml import group_shrink
 from lml.baselines.offdiagonal import TripletMap, hinge_code
 from lml.coding import code_metric, fista
 from lml.dictionary import keep_metrics, polar_factors
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import class_scatter, fisher_directions
-from lml.initialisation import orthonormal_rows
+from lml.initialization import orthonormal_rows
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import target_neighbors
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS

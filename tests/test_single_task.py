@@ -37,7 +37,6 @@ from sklearn.utils.estimator_checks import (
 
 import lml.single_task
 from lml.baselines.ella import ELLA
-from lml.baselines.lmnn import LMNN
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import OffDiagonalLearner
@@ -45,6 +44,7 @@ from lml.baselines.omtrsl import MultiTaskOASIS
 from lml.baselines.pooled import PooledMetricLearner
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS

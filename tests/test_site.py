@@ -34,9 +34,8 @@ def rendered(text):
             ":doc:`chapter 2 </book/b>` (b), eq. :eq:`b-y`.\n\neq. (b-z)",
         ),
         (
-            "Derived in chapter 9 (baselines/lmnn), eq. (lmnn-pull).",
-            "Derived in :doc:`chapter 9 </book/baselines/lmnn>` (baselines/lmnn),"
-            " eq. :eq:`lmnn-pull`.",
+            "Derived in chapter 9 (lmnn), eq. (lmnn-pull).",
+            "Derived in :doc:`chapter 9 </book/lmnn>` (lmnn), eq. :eq:`lmnn-pull`.",
         ),
         ("Nothing. Paper: eq. (12).", "Nothing. Paper: eq. (12)."),
     ],

@@ -16,8 +16,8 @@ from scipy import sparse
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from lml import state
-from lml.baselines.lmnn import LMNN
 from lml.baselines.offdiagonal import OffDiagonalLearner
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML

@@ -11,15 +11,15 @@ import pytest
 from scipy import linalg
 from sklearn.linear_model import LogisticRegression
 
-from lml import transfer
-from lml.comparison import read_rows
 from lml.datasets import load_digits_tasks, load_usps_tasks
 from lml.evaluation import backward_transfer, evaluate_stream
-from lml.experiments import Protocol
 from lml.lifelong import LifelongMetricLearner
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
-from lml.transfer import (
+from lml.studies import transfer
+from lml.studies.comparison import read_rows
+from lml.studies.experiments import Protocol
+from lml.studies.transfer import (
     FOLLOWERS,
     RUINED,
     STUDIES,
@@ -287,7 +287,7 @@ def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, 
 
 
 def test_the_command_line_refuses_what_it_does_not_know():
-    command = [sys.executable, "-m", "lml.transfer", "run", "--studies", "depth"]
+    command = [sys.executable, "-m", "lml.studies.transfer", "run", "--studies", "depth"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "invalid choice: 'depth'" in done.stderr

@@ -370,6 +370,8 @@ def build(root: Path = ROOT) -> dict[str, str]:
         if package not in settings.get("packages", {}):
             raise TangleError(f"pyproject.toml: give {package} a docstring in [tool.lml.packages]")
         inside = [name for name in modules if name.startswith(f"{package}.")]
+        if package in settings.get("bare", []):
+            inside = []
         parts = {name: sources[f"{name.replace('.', '/')}.py"] for name in inside}
         text = build_package_init(settings["packages"][package], parts)
         sources[f"{package}/__init__.py"] = tidy(text, f"{package}/__init__")

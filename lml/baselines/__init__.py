@@ -2,7 +2,6 @@
 """Learners that lifelong metric learning is compared with."""
 
 from lml.baselines.ella import ELLA, DictionarySums, ELLATask, QuadraticModel
-from lml.baselines.lmnn import LMNN, LossGradient
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
@@ -17,13 +16,11 @@ from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner
 
 __all__ = [
     "ELLA",
-    "LMNN",
     "CodePenalty",
     "DictionarySums",
     "ELLATask",
     "HingeCode",
     "JointMetricsMixin",
-    "LossGradient",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
     "MultiTaskSCML",

@@ -26,16 +26,9 @@ from sklearn.utils.validation import validate_data
 
 from lml.baselines.pooled import split_tasks
 from lml.lifelong import _check_choice, _check_name, _check_number
-from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places
-from lml.neighbors import (
-    _class_numbers,
-    _hit_share,
-    _labels,
-    _LabelsLike,
-    _sorted_classes,
-    _WeightsLike,
-)
-from lml.triplets import _check_rows, _Seed
+from lml.neighbors import _class_numbers, _hit_share, _labels, _sorted_classes
+from lml.triplets import _check_rows
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 
 __all__ = [
     "ELLA",
@@ -70,53 +63,55 @@ class QuadraticModel:
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
+    Derived in chapter 29 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
     Problem c has the loss (theta_c - v)' D_c (theta_c - v) above its minimum; D_c is never formed
     unless asked.
     """
 
-    X: _Matrix
-    theta: _Floats
-    intercept: _Floats
-    weights: _Floats
-    centres: _Floats
+    X: Matrix
+    theta: Floats
+    intercept: Floats
+    weights: Floats
+    centres: Floats
     ridge: float
 
-    def curve(self, V: _Floats) -> _Floats:
+    def curve(self, V: Floats) -> Floats:
         """The products D_c v_c for the columns of V (D, m)."""
         P = safe_sparse_dot(self.X, V) - np.sum(self.centres * V, axis=0)
         return safe_sparse_dot(self.X.T, self.weights * P) + self.ridge * V
 
-    def losses(self, V: _Floats) -> _Floats:
+    def losses(self, V: Floats) -> Floats:
         """The quadratics at the columns of V (D, m), shape (m,)."""
         E = self.theta - V
         return np.sum(E * self.curve(E), axis=0)
 
-    def intercepts(self, V: _Floats) -> _Floats:
+    def intercepts(self, V: Floats) -> Floats:
         """The best intercepts for the columns of V (D, m), shape (m,)."""
         return self.intercept + np.sum(self.centres * (self.theta - V), axis=0)
 
-    def hessian(self, c: int = 0) -> _Floats:
+    def hessian(self, c: int = 0) -> Floats:
         """D_c as a dense array (D, D)."""
         Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
-    def coding_problems(self, dictionary: _Floats) -> list[tuple[_Floats, _Floats]]:
+    def coding_problems(self, dictionary: Floats) -> list[tuple[Floats, Floats]]:
         """L' D_c L and L' D_c theta_c of all m problems, for a dictionary L (D, k)."""
-        Z, ridge = safe_sparse_dot(self.X, dictionary), self.ridge * dictionary.T @ dictionary
-        targets, problems = dictionary.T @ self.curve(self.theta), []
+        Z = safe_sparse_dot(self.X, dictionary)
+        ridge = self.ridge * dictionary.T @ dictionary
+        targets = dictionary.T @ self.curve(self.theta)
+        problems = []
         for weights, centre, target in zip(self.weights.T, self.centres.T, targets.T):
             P = Z - centre @ dictionary
             problems.append(((P.T * weights) @ P + ridge, target))
         return problems
 
-    def code(self, dictionary: _Floats, penalty: float) -> _Floats:
+    def code(self, dictionary: Floats, penalty: float) -> Floats:
         """The codes of all m problems, shape (m, k)."""
         problems = self.coding_problems(dictionary)
         return np.array([sparse_code(*problem, penalty) for problem in problems])
 
 
-def quadratic_model(X: _Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
+def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
     """Logistic regressions of binary targets, as second-order models.
 
     Parameters
@@ -133,7 +128,7 @@ def quadratic_model(X: _Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qu
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
+    Derived in chapter 29 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
 
     Examples
     --------
@@ -152,7 +147,7 @@ def quadratic_model(X: _Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qu
     return QuadraticModel(X, theta, intercept, weights, centres, 1 / (2 * len(p) * C))
 
 
-def code_certificate(code: _Floats, gram: _Floats, target: _Floats, penalty: float) -> float:
+def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float) -> float:
     """Distance of a code from the optimality conditions of its lasso; 0 is optimal.
 
     Parameters
@@ -171,14 +166,14 @@ def code_certificate(code: _Floats, gram: _Floats, target: _Floats, penalty: flo
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eq. (ella-kkt).
+    Derived in chapter 29 (baselines/ella), eq. (ella-kkt).
     """
     slope = 2 * (gram @ code - target)
     free = np.maximum(np.abs(slope) - penalty, 0)
     return float(np.linalg.norm(np.where(code == 0, free, slope + penalty * np.sign(code))))
 
 
-def sparse_code(gram: _Floats, target: _Floats, penalty: float) -> _Floats:
+def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
     """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
 
     Parameters
@@ -196,7 +191,7 @@ def sparse_code(gram: _Floats, target: _Floats, penalty: float) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
+    Derived in chapter 29 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
 
     Examples
     --------
@@ -204,7 +199,8 @@ def sparse_code(gram: _Floats, target: _Floats, penalty: float) -> _Floats:
     >>> sparse_code(np.eye(3), np.array([2.0, -1.0, 0.2]), penalty=1.0).round(6).tolist()
     [1.5, -0.5, 0.0]
     """
-    k, unit = len(target), np.trace(gram) / len(target)
+    k = len(target)
+    unit = np.trace(gram) / len(target)
     if unit <= 0:
         return np.zeros(k)
     gram = gram + 1e-12 * unit * np.eye(k)
@@ -220,7 +216,7 @@ def sparse_code(gram: _Floats, target: _Floats, penalty: float) -> _Floats:
     return _finished(start, gram, target, penalty)
 
 
-def _finished(s: _Floats, gram: _Floats, target: _Floats, penalty: float) -> _Floats:
+def _finished(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
     """The exact code from an approximate one: one entry leaves or enters at a time."""
     signs = np.sign(s)
     for _ in range(100 * len(s)):
@@ -236,16 +232,17 @@ def _finished(s: _Floats, gram: _Floats, target: _Floats, penalty: float) -> _Fl
     return s
 
 
-def _on_support(signs: _Floats, gram: _Floats, target: _Floats, penalty: float) -> _Floats:
+def _on_support(signs: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
     """The code that is optimal if these are its signs."""
-    x, on = np.zeros(len(signs)), np.flatnonzero(signs)
+    x = np.zeros(len(signs))
+    on = np.flatnonzero(signs)
     if len(on):
         right = target[on] - penalty / 2 * signs[on]
         x[on] = linalg.solve(gram[np.ix_(on, on)], right, assume_a="pos")
     return x
 
 
-def _toward(s: _Floats, x: _Floats, signs: _Floats) -> tuple[_Floats, np.intp | None]:
+def _toward(s: Floats, x: Floats, signs: Floats) -> tuple[Floats, np.intp | None]:
     """From s to x, but not past the first zero of an entry; the new code and that entry."""
     wrong = np.flatnonzero(x * signs < 0)
     if not len(wrong):
@@ -278,18 +275,20 @@ class DictionarySums:
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
+    Derived in chapter 29 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
     vectorised by columns.
     """
 
     def __init__(self, n_features: int, n_components: int) -> None:
-        self.shape, self.n_problems = (n_features, n_components), 0
+        self.shape = (n_features, n_components)
+        self.n_problems = 0
         self.A = np.zeros((n_components * n_features,) * 2)
         self.b = np.zeros(n_components * n_features)
 
-    def add(self, model: QuadraticModel, codes: _Floats, sign: int = 1) -> None:
+    def add(self, model: QuadraticModel, codes: Floats, sign: int = 1) -> None:
         """Add the terms of a model's problems with codes (m, k); sign=-1 takes them out."""
-        D, right = len(model.theta), model.curve(model.theta)
+        D = len(model.theta)
+        right = model.curve(model.theta)
         for c, s in enumerate(codes):
             hessian = model.hessian(c)
             blocks = {i: slice(i * D, (i + 1) * D) for i in np.flatnonzero(s)}
@@ -299,7 +298,7 @@ class DictionarySums:
                     self.A[rows, columns] += (sign * s[i] * s[j]) * hessian
         self.n_problems += sign * len(codes)
 
-    def solve(self, penalty: float) -> _Floats:
+    def solve(self, penalty: float) -> Floats:
         """The dictionary (D, k) that solves (A / T + penalty I) vec L = b / T."""
         system = self.A + self.n_problems * penalty * np.eye(len(self.b))
         try:
@@ -314,11 +313,11 @@ class DictionarySums:
 
 def solve_dictionary(
     models: Sequence[QuadraticModel],
-    codes: Sequence[_Floats],
+    codes: Sequence[Floats],
     penalty: float,
-    start: _Floats,
+    start: Floats,
     tol: float = 1e-10,
-) -> _Floats:
+) -> Floats:
     """The dictionary for given codes, by conjugate gradients on the rows.
 
     Parameters
@@ -339,12 +338,13 @@ def solve_dictionary(
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    Derived in chapter 29 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
     is formed.
     """
-    T, used = sum(map(len, codes)), np.any(np.vstack(codes), axis=0)
+    T = sum(map(len, codes))
+    used = np.any(np.vstack(codes), axis=0)
 
-    def product(v: _Floats) -> _Floats:
+    def product(v: Floats) -> Floats:
         L = v.reshape(start.shape)
         bent = sum(model.curve(L @ S.T) @ S for model, S in zip(models, codes))
         return (bent / T + penalty * L).ravel()
@@ -415,7 +415,7 @@ class ELLA(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 23 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
+    Derived in chapter 29 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
     are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 
@@ -441,14 +441,18 @@ class ELLA(BaseEstimator):
         init: str = "random",
         multi_class: str = "ovr",
         solver: str = "auto",
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:  # fmt: skip
         self.n_components = n_components
-        self.code_penalty, self.dictionary_penalty = code_penalty, dictionary_penalty
-        self.C, self.init, self.multi_class = C, init, multi_class
-        self.solver, self.random_state = solver, random_state
+        self.code_penalty = code_penalty
+        self.dictionary_penalty = dictionary_penalty
+        self.C = C
+        self.init = init
+        self.multi_class = multi_class
+        self.solver = solver
+        self.random_state = random_state
 
-    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
+    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -496,11 +500,12 @@ class ELLA(BaseEstimator):
         _check_choice("solver", self.solver, ("auto", "direct", "cg"))
 
     def _check_visit(
-        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
-    ) -> tuple[_Matrix, list[Any]]:
+        self, X: MatrixLike, y: LabelsLike, task: Hashable
+    ) -> tuple[Matrix, list[Any]]:
         """Rows and labels of one visit, or an error that says what is wrong."""
         _check_name(task, "task")
-        X, labels = self._check_features(X).copy(), _labels(y)
+        X = self._check_features(X).copy()
+        labels = _labels(y)
         if len(labels) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y {len(labels)} labels: give one each")
         if not labels:
@@ -508,7 +513,7 @@ class ELLA(BaseEstimator):
         _class_numbers(labels)  # names a row of this visit that has no label
         return X, labels
 
-    def _check_features(self, X: _MatrixLike) -> _Matrix:
+    def _check_features(self, X: MatrixLike) -> Matrix:
         """The rows in double precision, with the known columns."""
         if hasattr(self, "feature_names_in_"):
             validate_data(self, X, skip_check_array=True, reset=False)
@@ -522,11 +527,12 @@ class ELLA(BaseEstimator):
             )
         return X
 
-    def _learn_task(self, X: _Matrix, labels: list[Any], task: Hashable) -> ELLATask:
+    def _learn_task(self, X: Matrix, labels: list[Any], task: Hashable) -> ELLATask:
         """The record of the task with all its rows, old and new."""
         old = getattr(self, "tasks_", {}).get(task)
         if old is not None:
-            X, labels = _stacked(old.model.X, X), [*old.labels, *labels]
+            X = _stacked(old.model.X, X)
+            labels = [*old.labels, *labels]
         classes, numbers = _sorted_classes(labels)
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
             raise ValueError(
@@ -547,9 +553,10 @@ class ELLA(BaseEstimator):
         visit = sum(record.n_visits for record in getattr(self, "tasks_", {}).values())
         return root, np.random.default_rng([root, visit])
 
-    def _start(self, model: QuadraticModel, rng: np.random.Generator) -> tuple[_Floats, _Places]:
+    def _start(self, model: QuadraticModel, rng: np.random.Generator) -> tuple[Floats, Indices]:
         """The dictionary with its zero columns filled, and the columns the problems own."""
-        (D, m), k = model.theta.shape, self.n_components
+        k = self.n_components
+        (D, m) = model.theta.shape
         L = np.array(getattr(self, "dictionary_", np.zeros((D, k))))
         if L.shape[1] != k:
             raise ValueError(
@@ -563,7 +570,7 @@ class ELLA(BaseEstimator):
         return L, own
 
     def _next_state(
-        self, new: dict[Hashable, ELLATask], new_codes: dict[Hashable, _Floats], L: _Floats
+        self, new: dict[Hashable, ELLATask], new_codes: dict[Hashable, Floats], L: Floats
     ) -> dict[str, Any]:
         """The attributes once some tasks have new records and codes, as new objects."""
         tasks = {**getattr(self, "tasks_", {}), **new}
@@ -581,7 +588,7 @@ class ELLA(BaseEstimator):
         self,
         new: dict[Hashable, ELLATask],
         tasks: dict[Hashable, ELLATask],
-        codes: dict[Hashable, _Floats],
+        codes: dict[Hashable, Floats],
         shape: tuple[int, ...],
     ) -> DictionarySums | None:
         """The running sums: old terms of the new records out, new terms in; or None."""
@@ -607,7 +614,8 @@ class ELLA(BaseEstimator):
         self._check_parameters()
         self._check_known(next(iter(getattr(self, "tasks_", {})), None))
         for _ in range(n_sweeps):
-            L, mu = self.dictionary_, self.code_penalty
+            L = self.dictionary_
+            mu = self.code_penalty
             codes = {u: record.model.code(L, mu) for u, record in self.tasks_.items()}
             self.__dict__.update(self._next_state(self.tasks_, codes, L))
         return self
@@ -615,7 +623,8 @@ class ELLA(BaseEstimator):
     def objective(self) -> float:
         """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
         self._check_known(next(iter(getattr(self, "tasks_", {})), None))
-        L, S = self.dictionary_, self.codes_
+        L = self.dictionary_
+        S = self.codes_
         parts = [record.model.losses(L @ S[u].T) for u, record in self.tasks_.items()]
         codes = np.vstack(list(S.values()))
         loss = np.concatenate(parts) + self.code_penalty * np.abs(codes).sum(1)
@@ -634,13 +643,13 @@ class ELLA(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "tasks_", None))
 
-    def coefficients(self, task: Hashable) -> tuple[_Floats, _Floats]:
+    def coefficients(self, task: Hashable) -> tuple[Floats, Floats]:
         """The classifier of a task now: coefficients (m, n_features), intercepts (m,)."""
         self._check_known(task)
         V = self.dictionary_ @ self.codes_[task].T
         return V.T, self.tasks_[task].model.intercepts(V)
 
-    def decision_function(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
+    def decision_function(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Scores: (n,), positive for the second class, or (n, n_classes).
 
         Parameters
@@ -653,13 +662,13 @@ class ELLA(BaseEstimator):
         scores = safe_sparse_dot(self._check_features(X), coefficients.T) + intercepts
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: _MatrixLike, *, task: Hashable) -> NDArray[Any]:
+    def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of rows under the classifier of a task, shape (n,)."""
         scores = self.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.tasks_[task].classes[numbers]
 
-    def predict_proba(self, X: _MatrixLike, *, task: Hashable) -> _Floats:
+    def predict_proba(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Probabilities (n, n_classes); one-vs-rest ones are scaled to the sum 1."""
         scores = self.decision_function(X, task=task)
         if scores.ndim == 1:
@@ -670,16 +679,16 @@ class ELLA(BaseEstimator):
 
     def score(
         self,
-        X: _MatrixLike,
-        y: _LabelsLike,
-        sample_weight: _WeightsLike | None = None,
+        X: MatrixLike,
+        y: LabelsLike,
+        sample_weight: WeightsLike | None = None,
         *,
         task: Hashable,
     ) -> float:
         """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
         return _hit_share(self.predict(X, task=task), y, sample_weight)
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -716,12 +725,12 @@ class ELLA(BaseEstimator):
         }
 
 
-def _parts(X: _Matrix) -> tuple[NDArray[Any], ...]:
+def _parts(X: Matrix) -> tuple[NDArray[Any], ...]:
     """The arrays that hold the rows."""
     return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
 
 
-def _stacked(old: _Matrix, new: _Matrix) -> _Matrix:
+def _stacked(old: Matrix, new: Matrix) -> Matrix:
     """Old rows above new ones; CSR if either is."""
     if sparse.issparse(old) or sparse.issparse(new):
         return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")

@@ -15,22 +15,15 @@ from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.metrics import (
-    FactoredMetric,
-    _Floats,
-    _is_real,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _svd,
-)
-from lml.neighbors import _class_numbers, _LabelsLike
+from lml.metrics import FactoredMetric, _is_real, _svd
+from lml.neighbors import _class_numbers
 from lml.triplets import _classes_with_triplets, _count, _nearest_rows
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 
 __all__ = ["MultiTaskLMNN"]
 
 
-def _target_table(X: _Floats, codes: _Places, n_targets: int) -> _Places:
+def _target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     """The nearest rows of the same class of each row, (n, n_targets); -1 where there is none."""
     table = np.full((len(X), n_targets), -1)
     for code in range(codes.max() + 1):
@@ -45,23 +38,26 @@ class _TaskLoss:
     """Pull and smoothed push of one task, functions of its metric."""
 
     def __init__(
-        self, X: _Floats, codes: _Places, targets: _Places, push_weight: float, smoothing: float
+        self, X: Floats, codes: Indices, targets: Indices, push_weight: float, smoothing: float
     ) -> None:
-        self.X, self.targets, self.given = X, targets, targets >= 0
-        self.mu, self.h = push_weight, smoothing
+        self.X = X
+        self.targets = targets
+        self.given = targets >= 0
+        self.mu = push_weight
+        self.h = smoothing
         anchors, places = np.nonzero(self.given)
         self.pairs = anchors, targets[anchors, places]
         blocks = [(np.flatnonzero(codes == c), np.flatnonzero(codes != c)) for c in set(codes)]
         self.blocks = [(a, b) for a, b in blocks if self.given[a].any()]
 
-    def target_distances(self, XS: _Floats, norms: _Floats) -> _Floats:
+    def target_distances(self, XS: Floats, norms: Floats) -> Floats:
         """Distances to the target neighbours, (n, k); zero where there is none."""
         cross = np.einsum("ij,ikj->ik", XS, self.X[self.targets])
         return np.where(self.given, norms[:, None] + norms[self.targets] - 2 * cross, 0.0)
 
     def violations(
-        self, XS: _Floats, norms: _Floats, limits: _Floats
-    ) -> Iterator[tuple[_Places, _Places, _Floats]]:
+        self, XS: Floats, norms: Floats, limits: Floats
+    ) -> Iterator[tuple[Indices, Indices, Floats]]:
         """For each block: anchors, impostors, and by how much each triplet is violated."""
         for a, b in self.blocks:
             squares = XS[a] @ self.X[b].T
@@ -73,7 +69,7 @@ class _TaskLoss:
             excess = own[i] - squares.ravel()[near][:, None]
             yield a[i], b[near - i * len(b)], np.maximum(excess, 0.0)
 
-    def coefficients(self, parts: Sequence[tuple[_Places, _Places, _Floats]]) -> _Matrix:
+    def coefficients(self, parts: Sequence[tuple[Indices, Indices, Floats]]) -> Matrix:
         """Omega of the smoothed loss, sparse, from the weights of the violated triplets."""
         (i, j), n, k = self.pairs, *self.targets.shape
         on_targets = np.zeros((n, k))
@@ -83,27 +79,32 @@ class _TaskLoss:
         push = [-self.mu * a.sum(axis=1) for _, _, a in parts]
         rows = np.concatenate([i, *(anchors for anchors, _, _ in parts)])
         columns = np.concatenate([j, *(others for _, others, _ in parts)])
-        place, values = (rows, columns), np.concatenate([pull, *push])
+        place = (rows, columns)
+        values = np.concatenate([pull, *push])
         return sparse.csr_array((values, place), shape=(n, n))
 
-    def __call__(self, S: _Floats) -> tuple[float, _Floats, float, float]:
+    def __call__(self, S: Floats) -> tuple[float, Floats, float, float]:
         """Smoothed loss, its gradient, the loss with the hinge, mu sum of (a - h/2 a^2)."""
-        X, mu, h = self.X, self.mu, self.h
+        X = self.X
+        mu = self.mu
+        h = self.h
         XS = X @ S
         norms = np.einsum("ij,ij->i", XS, X)
         to_targets = self.target_distances(XS, norms)
         limits = np.where(self.given, 1.0 + to_targets, -np.inf)
-        parts, sums = [], np.zeros(4)
+        parts = []
+        sums = np.zeros(4)
         for i, k, u in self.violations(XS, norms, limits):
             a = np.minimum(u / h, 1.0)
             parts.append((i, k, a))
             sums += np.vdot(a, u), np.vdot(a, a), a.sum(), u.sum()
-        pull, (linear, square, weight, hinge) = (1 - mu) * to_targets.sum(), mu * sums
+        pull = (1 - mu) * to_targets.sum()
+        (linear, square, weight, hinge) = mu * sums
         gradient = _quadratic_form(X, self.coefficients(parts))
         return pull + linear - h / 2 * square, gradient, pull + hinge, weight - h / 2 * square
 
 
-def _quadratic_form(X: _Floats, Omega: _Matrix) -> _Floats:
+def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
     """X' K X with K = diag(row and column sums of Omega) - Omega - Omega'."""
     sums = Omega.sum(axis=0) + Omega.sum(axis=1)
     if Omega.nnz > 0.03 * len(X) ** 2:  # a dense product is faster then
@@ -120,23 +121,25 @@ class _Joint:
         losses: Sequence[_TaskLoss],
         n_pairs: int,
         shared: float,
-        own: _Floats,
+        own: Floats,
         constraint: str,
-        bases: Sequence[_Floats | None] | None = None,
+        bases: Sequence[Floats | None] | None = None,
     ) -> None:
-        self.losses, self.n_pairs = losses, n_pairs
-        self.shared, self.own = shared, np.asarray(own, dtype=float)
+        self.losses = losses
+        self.n_pairs = n_pairs
+        self.shared = shared
+        self.own = np.asarray(own, dtype=float)
         self.totals = constraint == "totals" and np.isfinite(self.own).all()
         self.identity = np.eye(losses[0].X.shape[1])
         self.bases = bases if bases and not self.totals else [None] * len(losses)
 
-    def start(self) -> _Floats:
+    def start(self) -> Floats:
         """M_0 = I and M_t = 0."""
         blocks = np.zeros((len(self.losses) + (not self.totals), *self.identity.shape))
         blocks[slice(None) if self.totals else 0] = self.identity
         return blocks
 
-    def split(self, V: _Floats) -> tuple[_Floats, _Floats]:
+    def split(self, V: Floats) -> tuple[Floats, Floats]:
         """The shared part and the own parts, (D, D) and (T, D, D)."""
         if not self.totals:
             return V[0], V[1:]
@@ -146,16 +149,18 @@ class _Joint:
         M0 = total / (self.shared + self.own.sum())
         return M0, V - M0
 
-    def metrics(self, V: _Floats) -> _Floats:
+    def metrics(self, V: Floats) -> Floats:
         """The totals M_0 + M_t, (T, D, D)."""
         return V if self.totals else V[0] + V[1:]
 
-    def evaluate(self, V: _Floats) -> "_State":
+    def evaluate(self, V: Floats) -> "_State":
         """Objective, gradient, and what the duality gap needs."""
         M0, own = self.split(V)
         found = zip(*map(_call, self.losses, self.metrics(V)), strict=True)
         values, slopes, hinges, linears = found
-        G, g0, g = np.array(slopes) / self.n_pairs, _finite(self.shared), _finite(self.own)
+        G = np.array(slopes) / self.n_pairs
+        g0 = _finite(self.shared)
+        g = _finite(self.own)
         penalty = g0 * np.sum((M0 - self.identity) ** 2) + g @ np.sum(own**2, axis=(1, 2))
         gradient = G + 2 * g[:, None, None] * own
         if not self.totals:
@@ -165,14 +170,17 @@ class _Joint:
         value, hinge, linear = (sum(part) / self.n_pairs for part in (values, hinges, linears))
         return _State(value + penalty, gradient, hinge + penalty, linear, G, (M0, own))
 
-    def project(self, V: _Floats) -> _Floats:
+    def project(self, V: Floats) -> Floats:
         """The nearest feasible stack."""
         bases = self.bases if self.totals else [None, *self.bases]
         return np.array([_nearest_psd(A, basis) for A, basis in zip(V, bases, strict=True)])
 
     def bound(self, state: "_State") -> float:
         """A lower bound of the smallest objective, by the weights of a state."""
-        G, (_, own), g0, g = state.task_gradients, state.parts, self.shared, self.own
+        G = state.task_gradients
+        g0 = self.shared
+        g = self.own
+        (_, own) = state.parts
         if self.totals:
             G = G - self.project(G + 2 * g[:, None, None] * own)
         total = G.sum(axis=0)
@@ -190,43 +198,46 @@ class _State(NamedTuple):
     """The joint objective at one point, and what its gradient and its bound need."""
 
     objective: float
-    gradient: _Floats
+    gradient: Floats
     hinge_objective: float
     linear: float
-    task_gradients: _Floats
-    parts: tuple[_Floats, _Floats]
+    task_gradients: Floats
+    parts: tuple[Floats, Floats]
 
 
-def _finite(weight: Any) -> _Floats:
+def _finite(weight: Any) -> Floats:
     """The weight, or 0 where it is infinite and its part is frozen."""
     return np.where(np.isinf(weight), 0.0, weight)
 
 
-def _call(function: Callable[[_Floats], Any], argument: _Floats) -> Any:
+def _call(function: Callable[[Floats], Any], argument: Floats) -> Any:
     return function(argument)
 
 
-def _spectral_length(move: _Floats, change: _Floats, last: float) -> float:
+def _spectral_length(move: Floats, change: Floats, last: float) -> float:
     """Inverse of the curvature met on a move; ten times the last where there was none."""
     bend = np.vdot(move, change)
     return float(np.vdot(move, move) / bend) if bend > 0 else 10 * last
 
 
 def _spectral_steps(
-    evaluate: Callable[[_Floats], _State],
-    project: Callable[[_Floats], _Floats],
-    V: _Floats,
+    evaluate: Callable[[Floats], _State],
+    project: Callable[[Floats], Floats],
+    V: Floats,
     state: _State,
-) -> Iterator[tuple[_Floats, _State]]:
+) -> Iterator[tuple[Floats, _State]]:
     """Iterates of the spectral projected gradient method and their states.
 
-    Derived in chapter 21 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
+    Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
     no step leads down.
     """
-    step, recent = 1.0 / max(np.abs(state.gradient).max(), 1e-300), [state.objective]
+    step = 1.0 / max(np.abs(state.gradient).max(), 1e-300)
+    recent = [state.objective]
     while True:
         direction = project(V - step * state.gradient) - V
-        slope, length, ceiling = np.vdot(state.gradient, direction), 1.0, max(recent[-10:])
+        slope = np.vdot(state.gradient, direction)
+        length = 1.0
+        ceiling = max(recent[-10:])
         if slope > -1e-14 * abs(state.objective):
             return
         found = evaluate(V + direction)
@@ -234,12 +245,13 @@ def _spectral_steps(
             length /= 2
             found = evaluate(V + length * direction)
         step = _spectral_length(length * direction, found.gradient - state.gradient, step)
-        V, state = V + length * direction, found
+        V = V + length * direction
+        state = found
         recent.append(state.objective)
         yield V, state
 
 
-def _nearest_psd(A: _Floats, basis: _Floats | None = None) -> _Floats:
+def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
     """A without its negative eigenvalues; of A = B'NB with orthonormal rows B by way of N."""
     if basis is not None:
         return basis.T @ _nearest_psd(basis @ A @ basis.T) @ basis
@@ -254,11 +266,13 @@ def _nearest_psd(A: _Floats, basis: _Floats | None = None) -> _Floats:
     return A + dropped @ dropped.T
 
 
-def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[_Floats, _State, float, _Floats]:
+def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[Floats, _State, float, Floats]:
     """Stack, state, largest lower bound and objectives of the best iterate."""
     V = joint.start()
     state = joint.evaluate(V)
-    best, bound, history = (V, state), joint.bound(state), [state.objective]
+    best = (V, state)
+    bound = joint.bound(state)
+    history = [state.objective]
     steps = _spectral_steps(joint.evaluate, joint.project, V, state)
     for n_iter, (V, state) in enumerate(islice(steps, max_iter), start=1):
         history.append(float(state.objective))
@@ -272,7 +286,7 @@ def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[_Floats, _State
     return *best, float(bound), np.array(history, dtype=float)
 
 
-def _row_space(rows: _Floats) -> _Floats | None:
+def _row_space(rows: Floats) -> Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape
     _, values, basis = _svd(rows)
@@ -282,9 +296,10 @@ def _row_space(rows: _Floats) -> _Floats | None:
     return basis[keep] if keep.any() else np.eye(1, D)
 
 
-def _mean_square(rows: Sequence[_Floats], tables: Sequence[_Places]) -> float:
+def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
     """Mean squared distance of target pairs; of rows from their mean where that is zero."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for X, table in zip(rows, tables, strict=True):
         gaps = X[:, None] - X[table]
         total += np.sum(np.sum(gaps**2, axis=2)[table >= 0])
@@ -345,7 +360,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 21 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
+    Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
     (mtlmnn-gradient-parts), (mtlmnn-gradient-totals), (mtlmnn-step), (mtlmnn-dual-parts),
     (mtlmnn-dual-totals) and (mtlmnn-row-space). Paper: section V-A (mtLMNN). Small penalties make
     the problem ill-conditioned: `max_iter` ends the fit then, and `gap_` says how far it came.
@@ -401,7 +416,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         for name in ("n_targets", "max_iter"):
             _count(getattr(self, name), name)
 
-    def _own_penalties(self, names: list[Any]) -> _Floats:
+    def _own_penalties(self, names: list[Any]) -> Floats:
         """gamma_t of each task, finite or all infinite."""
         if not isinstance(self.task_penalty, dict):
             own = [_positive(self.task_penalty, "task_penalty", infinite=True)] * len(names)
@@ -421,7 +436,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         tags.input_tags.sparse = False
         return tags
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the metrics of all tasks.
 
         Parameters
@@ -462,8 +477,8 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         return self._store(names, joint.metrics(V), state, Q, scale, bound, history)
 
     def _joint(
-        self, parts: list[tuple[Any, _Matrix, NDArray[Any]]], own: _Floats
-    ) -> tuple[_Joint, _Floats | None, float]:
+        self, parts: list[tuple[Any, Matrix, NDArray[Any]]], own: Floats
+    ) -> tuple[_Joint, Floats | None, float]:
         """The problem in scaled rows of the common row space, that space, and the scale."""
         rows = [X - np.mean(X, axis=0, dtype=float) for _, X, _ in parts]  # distances stay
         codes = [_class_numbers(y)[0] for _, _, y in parts]
@@ -482,16 +497,16 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
     def _store(
         self,
         names: list[Any],
-        totals: _Floats,
+        totals: Floats,
         state: _State,
-        Q: _Floats | None,
+        Q: Floats | None,
         scale: float,
         bound: float,
-        history: _Floats,
+        history: Floats,
     ) -> Self:
         """Metrics of the rows as they were given, and the record of the fit."""
 
-        def metric(S: _Floats) -> FactoredMetric:
+        def metric(S: Floats) -> FactoredMetric:
             S = scale * (S + S.T) / 2
             if Q is None:
                 return FactoredMetric(0.0, np.eye(len(S)), S)
@@ -499,10 +514,13 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
         self.metrics_ = {name: metric(S) for name, S in zip(names, totals, strict=True)}
         self.shared_metric_ = metric(state.parts[0])
-        self.tasks_, self.scale_ = names, float(scale)
-        self.objective_, self.dual_bound_ = float(state.hinge_objective), bound
+        self.tasks_ = names
+        self.scale_ = float(scale)
+        self.objective_ = float(state.hinge_objective)
+        self.dual_bound_ = bound
         self.gap_ = float(state.objective - bound) / max(abs(state.objective), 1e-300)
-        self.objective_history_, self.n_iter_ = history, len(history) - 1
+        self.objective_history_ = history
+        self.n_iter_ = len(history) - 1
         return self
 
 

@@ -18,8 +18,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.fisher import local_fisher_basis
-from lml.metrics import FactoredMetric, _Floats, _Matrix, _MatrixLike, _Places
-from lml.neighbors import _LabelsLike
+from lml.metrics import FactoredMetric
 from lml.scml import (
     SCML,
     _mean_hinge,
@@ -28,13 +27,14 @@ from lml.scml import (
     scml_objective,
     triplet_differences,
 )
-from lml.triplets import _Seed, nearest_triplets
+from lml.triplets import nearest_triplets
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["MultiTaskSCML", "group_shrink", "joint_dual_averaging", "joint_objective"]
 
 
 def joint_objective(
-    weights: _Floats, projections: Sequence[_Floats], triplets: Sequence[_Places], beta: float = 0.0
+    weights: Floats, projections: Sequence[Floats], triplets: Sequence[Indices], beta: float = 0.0
 ) -> float:
     """Mean over tasks of the mean hinge, plus the group penalty of the weights.
 
@@ -55,7 +55,7 @@ def joint_objective(
 
     Notes
     -----
-    Derived in chapter 18 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+    Derived in chapter 25 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -68,12 +68,12 @@ def joint_objective(
     return float(np.mean(list(own)) + beta * np.linalg.norm(weights, axis=0).sum())
 
 
-def _norms(plus: _Floats) -> _Floats:
+def _norms(plus: Floats) -> Floats:
     """Norms of the columns, at least the smallest positive number (to divide by)."""
     return np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), np.finfo(float).tiny)
 
 
-def group_shrink(V: _Floats, strength: float) -> _Floats:
+def group_shrink(V: Floats, strength: float) -> Floats:
     """The non-negative matrix nearest to V under a penalty of the norms of its columns.
 
     Parameters
@@ -89,7 +89,7 @@ def group_shrink(V: _Floats, strength: float) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 18 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    Derived in chapter 25 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
     then columns are shrunk.
 
     Examples
@@ -103,7 +103,7 @@ def group_shrink(V: _Floats, strength: float) -> _Floats:
 
 
 def _joint_gamma(
-    projections: Sequence[_Floats], triplets: Sequence[_Places], gamma: float | None
+    projections: Sequence[Floats], triplets: Sequence[Indices], gamma: float | None
 ) -> float:
     """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks)."""
     if gamma is not None:
@@ -113,16 +113,17 @@ def _joint_gamma(
 
 
 def _advance(
-    totals: _Floats,
+    totals: Floats,
     tasks: Sequence[int],
-    differences: _Floats,
+    differences: Floats,
     first: int,
     beta: float,
     gamma: float,
 ) -> None:
     """Add the gradients of the drawn triplets, numbered from first + 1, to totals."""
     plus = np.maximum(-totals, 0.0)
-    norms, least = _norms(plus), np.finfo(float).tiny
+    norms = _norms(plus)
+    least = np.finfo(float).tiny
     for s, (t, z) in enumerate(zip(tasks, differences, strict=True), start=first):
         shrunk = np.maximum(norms - s * beta, 0.0) / norms * plus[t]
         if shrunk @ z > -gamma * math.sqrt(max(s, 1)):  # the hinge is active
@@ -131,21 +132,21 @@ def _advance(
             norms = np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), least)
 
 
-def _weights(totals: _Floats, n_steps: int, beta: float, gamma: float) -> _Floats:
+def _weights(totals: Floats, n_steps: int, beta: float, gamma: float) -> Floats:
     """Weights after n_steps."""
     return group_shrink(-totals, beta * n_steps) / (gamma * math.sqrt(n_steps))
 
 
 def _draw(
-    triplets: Sequence[_Places], n_steps: int, rng: np.random.RandomState
-) -> tuple[_Places, _Places]:
+    triplets: Sequence[Indices], n_steps: int, rng: np.random.RandomState
+) -> tuple[Indices, Indices]:
     """A task for each step, drawn uniformly, and one of its triplets."""
     sizes = np.array([len(own) for own in triplets])
     tasks = rng.randint(len(sizes), size=n_steps)
     return tasks, (np.cumsum(sizes) - sizes)[tasks] + rng.randint(sizes[tasks])
 
 
-def _drawn_differences(projections: Sequence[_Floats], tasks: _Places, drawn: _Places) -> _Floats:
+def _drawn_differences(projections: Sequence[Floats], tasks: Indices, drawn: Indices) -> Floats:
     """The difference vectors of drawn triplets of several tasks."""
     differences = np.empty((len(tasks), projections[0].shape[1]))
     for t, P in enumerate(projections):
@@ -155,10 +156,11 @@ def _drawn_differences(projections: Sequence[_Floats], tasks: _Places, drawn: _P
 
 
 def _run(
-    projections: Sequence[_Floats], tasks: _Places, drawn: _Places, beta: float, gamma: float
-) -> Iterator[_Floats]:
+    projections: Sequence[Floats], tasks: Indices, drawn: Indices, beta: float, gamma: float
+) -> Iterator[Floats]:
     """Weights after each twelfth part of the steps."""
-    totals, every = np.zeros((len(projections), projections[0].shape[1])), -(-len(tasks) // 12)
+    totals = np.zeros((len(projections), projections[0].shape[1]))
+    every = -(-len(tasks) // 12)
     block = 2**18 // totals.shape[1] + 1
     for first in range(0, len(tasks), every):
         last = min(first + every, len(tasks))
@@ -170,13 +172,13 @@ def _run(
 
 
 def joint_dual_averaging(
-    projections: Sequence[_Floats],
-    triplets: Sequence[_Places],
+    projections: Sequence[Floats],
+    triplets: Sequence[Indices],
     beta: float,
     gamma: float | None = None,
     n_steps: int = 60_000,
-    random_state: _Seed = None,
-) -> tuple[_Floats, _Floats]:
+    random_state: Seed = None,
+) -> tuple[Floats, Floats]:
     """Weights of common directions for several tasks by regularised dual averaging.
 
     Parameters
@@ -204,7 +206,7 @@ def joint_dual_averaging(
 
     Notes
     -----
-    Derived in chapter 18 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    Derived in chapter 25 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
     (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
@@ -214,8 +216,10 @@ def joint_dual_averaging(
     >>> W.round(1).tolist()
     [[0.0, 0.2], [0.0, 0.2]]
     """
-    rng, gamma = check_random_state(random_state), _joint_gamma(projections, triplets, gamma)
-    history, best = [1.0], np.zeros((len(projections), projections[0].shape[1]))
+    rng = check_random_state(random_state)
+    gamma = _joint_gamma(projections, triplets, gamma)
+    history = [1.0]
+    best = np.zeros((len(projections), projections[0].shape[1]))
     if not gamma:  # every difference is zero: no weights can change the loss
         return best, np.array(history)
     tasks, drawn = _draw(triplets, n_steps, rng)
@@ -266,7 +270,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 18 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    Derived in chapter 25 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
     (mtscml-step) and (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
@@ -289,27 +293,31 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         n_steps: int = 60_000,
         n_targets: int = 3,
         n_impostors: int = 10,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:  # fmt: skip
-        self.n_basis, self.beta, self.gamma, self.n_steps = n_basis, beta, gamma, n_steps
-        self.n_targets, self.n_impostors = n_targets, n_impostors
+        self.n_basis = n_basis
+        self.beta = beta
+        self.gamma = gamma
+        self.n_steps = n_steps
+        self.n_targets = n_targets
+        self.n_impostors = n_impostors
         self.random_state = random_state
 
-    def _triplets(self, name: Any, X: _Matrix, y: NDArray[Any]) -> _Places:
+    def _triplets(self, name: Any, X: Matrix, y: NDArray[Any]) -> Indices:
         """A task's triplets; an error names the task."""
         try:
             return nearest_triplets(X, y, self.n_targets, self.n_impostors)
         except ValueError as error:
             raise ValueError(f"task {name!r}: {error}") from None
 
-    def _basis(self, X: _Matrix, y: NDArray[Any], rng: np.random.RandomState) -> _Floats:
+    def _basis(self, X: Matrix, y: NDArray[Any], rng: np.random.RandomState) -> Floats:
         """A task's own directions."""
         n_basis = self.n_basis
         if n_basis is None:
             n_basis = max(100, 20 * (len(set(y.tolist())) - 1))
         return local_fisher_basis(X, y, n_basis, random_state=rng)
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the weights of all tasks together.
 
         Parameters
@@ -341,7 +349,10 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         gamma = _joint_gamma(P, triplets, self.gamma)
         W, history = joint_dual_averaging(P, triplets, self.beta, gamma, self.n_steps, rng)
         self._note_columns(X)
-        self.weights_, self.basis_, self.gamma_ = W, basis, gamma
-        self.tasks_, self.objective_history_ = [name for name, _, _ in parts], history
+        self.weights_ = W
+        self.basis_ = basis
+        self.gamma_ = gamma
+        self.tasks_ = [name for name, _, _ in parts]
+        self.objective_history_ = history
         self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(self.tasks_, W)}
         return self

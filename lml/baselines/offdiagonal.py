@@ -22,20 +22,12 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
 from lml.coding import _finite, _fista_iterates
-from lml.initialisation import initial_dictionary
-from lml.metrics import (
-    FactoredMetric,
-    MetricLearnerMixin,
-    _check_finite,
-    _Floats,
-    _is_real,
-    _Matrix,
-    _MatrixLike,
-    _plain,
-)
-from lml.neighbors import _class_numbers, _LabelsLike
+from lml.initialization import initial_dictionary
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite, _is_real, _plain
+from lml.neighbors import _class_numbers
 from lml.penalties import OffDiagonalL1, nearest_psd
-from lml.triplets import _check_triplets, _count, _is_distance, _Seed, nearest_triplets
+from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
+from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = [
     "CodePenalty",
@@ -62,7 +54,7 @@ class TripletMap:
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
     (offdiagonal-adjoint). Paper: Table I, with the sign of the distance corrected.
 
     Examples
@@ -81,7 +73,8 @@ class TripletMap:
             raise ValueError("triplets is empty: give at least one triplet")
         i, j, k = self.triplets.T
         pairs, where = np.unique(i * len(Z) + np.stack([j, k]), return_inverse=True)
-        self._left, self._right = pairs // len(Z), pairs % len(Z)
+        self._left = pairs // len(Z)
+        self._right = pairs % len(Z)
         self._near, self._far = where.reshape(2, -1)
         self._starts = np.searchsorted(self._left, np.arange(len(Z) + 1))
 
@@ -90,7 +83,7 @@ class TripletMap:
         """The number of triplets and the size of the code."""
         return len(self.triplets), self.projections.shape[1]
 
-    def margins(self, W: _Floats) -> _Floats:
+    def margins(self, W: Floats) -> Floats:
         """The margins <P_t, W> of a symmetric code W (d, d), shape (n_triplets,)."""
         Z = self.projections
         ZW = Z @ W
@@ -101,9 +94,10 @@ class TripletMap:
         squares = np.einsum("ij,ij->i", ZW, Z)
         return 2 * gaps + squares[self.triplets[:, 2]] - squares[self.triplets[:, 1]]
 
-    def adjoint(self, weights: _Floats) -> _Floats:
+    def adjoint(self, weights: Floats) -> Floats:
         """The mean of weights_t P_t, a symmetric (d, d) array."""
-        Z, n_pairs = self.projections, len(self._left)
+        Z = self.projections
+        n_pairs = len(self._left)
         counts = np.bincount(self._near, weights, n_pairs)
         counts -= np.bincount(self._far, weights, n_pairs)
         K = sparse.csr_array((counts, self._right, self._starts), shape=(len(Z), len(Z)))
@@ -134,34 +128,38 @@ class CodePenalty:
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
     (offdiagonal-psd-prox). With `psd` the proximal operator is iterative and begins at the
     multiplier of the last call.
     """
 
     def __init__(self, strength: float, psd: bool = False) -> None:
-        self.off_diagonal, self.psd = OffDiagonalL1(strength), psd
-        self.multiplier: _Floats | float = 0.0
+        self.off_diagonal = OffDiagonalL1(strength)
+        self.psd = psd
+        self.multiplier: Floats | float = 0.0
 
     def value(self, W: ArrayLike) -> float:
         """The penalty of a code W (d, d), feasible or not."""
         return self.off_diagonal.value(W)
 
-    def feasible(self, W: _Floats) -> _Floats:
+    def feasible(self, W: Floats) -> Floats:
         """W, with the multiple of the identity added that makes it feasible."""
         if not self.psd:
             return W
         return W + max(0.0, -linalg.eigvalsh(W, subset_by_index=[0, 0])[0]) * np.eye(len(W))
 
-    def prox(self, V: _Floats, step: float = 1.0, tol: float = 1e-7, max_iter: int = 30) -> _Floats:
+    def prox(self, V: Floats, step: float = 1.0, tol: float = 1e-7, max_iter: int = 30) -> Floats:
         """argmin 1/2 ||W - V||^2 + step strength ||W||_1,off over the feasible W."""
         if not self.psd:
             return self.off_diagonal.prox(V, step)
         Y = old = np.zeros_like(V) + step * self.multiplier
-        t, accuracy = 1.0, tol * linalg.norm(V)
+        t = 1.0
+        accuracy = tol * linalg.norm(V)
         for _ in range(max_iter):
-            previous_t, t = t, (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
-            search, old = Y + (previous_t - 1.0) / t * (Y - old), Y
+            previous_t = t
+            t = (1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
+            search = Y + (previous_t - 1.0) / t * (Y - old)
+            old = Y
             Y = nearest_psd(search - self.off_diagonal.prox(V + search, step))
             if linalg.norm(Y - search) <= accuracy:
                 break
@@ -183,7 +181,7 @@ class SmoothedHinge:
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
     (offdiagonal-gradient).
     """
 
@@ -191,20 +189,20 @@ class SmoothedHinge:
     width: float
     ridge: float
 
-    def multipliers(self, W: _Floats) -> tuple[_Floats, _Floats]:
+    def multipliers(self, W: Floats) -> tuple[Floats, Floats]:
         """Slopes of the smoothed hinge in [0, 1] and what is missing to each margin."""
         missing = 1.0 - self.triplet_map.margins(W)
         return np.clip(missing / self.width, 0.0, 1.0), missing
 
-    def __call__(self, W: _Floats) -> tuple[float, _Floats]:
+    def __call__(self, W: Floats) -> tuple[float, Floats]:
         a, missing = self.multipliers(W)
         value = np.mean(a * missing - 0.5 * self.width * a * a) + 0.5 * self.ridge * np.sum(W * W)
         return float(value), self.ridge * W - self.triplet_map.adjoint(a)
 
 
 def code_bounds(
-    smooth: SmoothedHinge, penalty: CodePenalty, W: _Floats
-) -> tuple[_Floats, float, float, _Floats]:
+    smooth: SmoothedHinge, penalty: CodePenalty, W: Floats
+) -> tuple[Floats, float, float, Floats]:
     """A feasible code near W, its objective, and a lower bound of the minimum.
 
     Parameters
@@ -225,10 +223,11 @@ def code_bounds(
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
     (offdiagonal-bound) and (offdiagonal-dual-psd).
     """
-    plane, a = smooth.triplet_map, smooth.multipliers(W)[0]
+    plane = smooth.triplet_map
+    a = smooth.multipliers(W)[0]
     residual = penalty.prox(plane.adjoint(a))
     bound = a.mean() - np.sum(residual * residual) / (2 * smooth.ridge)
     W = penalty.feasible(W)
@@ -238,10 +237,12 @@ def code_bounds(
 
 
 def _checks(
-    triplet_map: TripletMap, penalty: CodePenalty, ridge: float, W: _Floats, max_iter: int
-) -> Iterator[tuple[int, float, _Floats, float, float, _Floats]]:
+    triplet_map: TripletMap, penalty: CodePenalty, ridge: float, W: Floats, max_iter: int
+) -> Iterator[tuple[int, float, Floats, float, float, Floats]]:
     """FISTA over falling widths; yields steps, width and the bounds every ten steps."""
-    width, n_iter, step = 1.0, 0, 1.0 / (triplet_map.size() + ridge)
+    width = 1.0
+    n_iter = 0
+    step = 1.0 / (triplet_map.size() + ridge)
     while True:
         smooth = SmoothedHinge(triplet_map, width, ridge)
         iterates = _fista_iterates(smooth, penalty, W, step, True, False)
@@ -251,7 +252,9 @@ def _checks(
                 yield n_iter + done, width, *bounds
                 if bounds[1] - bounds[2] <= width / 2:
                     break
-        n_iter, width, step = n_iter + done, width / 4, 4 * step
+        n_iter = n_iter + done
+        width = width / 4
+        step = 4 * step
 
 
 def _warn_gap(gap: float, tol: float, n_iter: int) -> None:
@@ -281,11 +284,11 @@ class HingeCode:
         Steps done, width, smallest objective and largest bound so far, at each check.
     """
 
-    code: _Floats
+    code: Floats
     objective: float
     bound: float
-    multipliers: _Floats
-    history: _Floats
+    multipliers: Floats
+    history: Floats
 
     @property
     def gap(self) -> float:
@@ -341,7 +344,7 @@ def hinge_code(
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
     and (offdiagonal-width). Paper: section V-C; smoothing, ridge, cone and gap are additions.
 
     Examples
@@ -353,9 +356,13 @@ def hinge_code(
     """
     if not 0 < ridge < np.inf:
         raise ValueError(f"ridge is {ridge!r}: without a ridge above 0 there is no finite bound")
-    penalty, d = CodePenalty(strength, psd), triplet_map.shape[1]
+    penalty = CodePenalty(strength, psd)
+    d = triplet_map.shape[1]
     W = np.zeros((d, d)) if init is None else np.array(init, dtype=float)
-    high, low, multipliers, history = np.inf, -np.inf, np.zeros(0), []
+    high = np.inf
+    low = -np.inf
+    multipliers = np.zeros(0)
+    history = []
     checks = _checks(triplet_map, penalty, ridge, W, max_iter)
     for n_iter, width, code, objective, bound, a in checks:
         W, high = (code, objective) if objective < high else (W, high)
@@ -390,7 +397,7 @@ def diagonal_code(
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eq. (offdiagonal-top).
+    Derived in chapter 26 (baselines/offdiagonal), eq. (offdiagonal-top).
     Paper: section III-C says that a strength going to infinity gives a diagonal code.
 
     Examples
@@ -423,7 +430,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         Whether the code is restricted to positive semi-definite matrices. None: for a
         distance.
     dictionary : array-like of shape (d, n_features) or None, default=None
-        The rows L. None: `lml.initialisation.initial_dictionary` of the rows.
+        The rows L. None: `lml.initialization.initial_dictionary` of the rows.
     n_components : int, default=50
         Rows of the dictionary when none is given; at most n_features.
     n_targets, n_impostors : int, default=3 and 10
@@ -451,7 +458,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 19 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
+    Derived in chapter 26 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
     (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
     norm.
 
@@ -476,14 +483,21 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         n_impostors: int = 10,
         tol: float = 1e-3,
         max_iter: int = 5000,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:  # fmt: skip
-        self.metric_type, self.penalty, self.ridge = metric_type, penalty, ridge
-        self.psd, self.dictionary, self.n_components = psd, dictionary, n_components
-        self.n_targets, self.n_impostors = n_targets, n_impostors
-        self.tol, self.max_iter, self.random_state = tol, max_iter, random_state
+        self.metric_type = metric_type
+        self.penalty = penalty
+        self.ridge = ridge
+        self.psd = psd
+        self.dictionary = dictionary
+        self.n_components = n_components
+        self.n_targets = n_targets
+        self.n_impostors = n_impostors
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the code.
 
         Parameters
@@ -509,7 +523,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
+    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
         """Check the rows, choose triplets and dictionary, solve."""
         kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
         codes, labels = (None, ()) if y is None else _class_numbers(y)
@@ -521,20 +535,25 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         Z = safe_sparse_dot(X, L.T, dense_output=True)
         self._learn(L, TripletMap(Z, triplets, self.metric_type))
 
-    def _learn(self, L: _Floats, plane: TripletMap) -> None:
+    def _learn(self, L: Floats, plane: TripletMap) -> None:
         """Solve for the diagonal code, then for the code; store."""
         ridge = self.ridge * (plane.size() or 1.0)
         psd = self.metric_type == "distance" if self.psd is None else bool(self.psd)
         found, top = diagonal_code(plane, ridge, psd, self.tol, self.max_iter)
-        strength, self.n_iter_ = self.penalty * top, found.n_iter
+        strength = self.penalty * top
+        self.n_iter_ = found.n_iter
         if self.penalty < 1:
             found = hinge_code(plane, strength, ridge, psd, self.tol, self.max_iter, found.code)
             self.n_iter_ += found.n_iter
-        self.code_, self.dictionary_ = found.code, L
+        self.code_ = found.code
+        self.dictionary_ = L
         self.metric_ = FactoredMetric(0.0, L, found.code)
-        self.objective_, self.gap_ = found.objective, found.gap
-        self.objective_history_, self.n_triplets_ = found.history[:, 2], plane.shape[0]
-        self.strength_, self.strength_max_ = strength, top
+        self.objective_ = found.objective
+        self.gap_ = found.gap
+        self.objective_history_ = found.history[:, 2]
+        self.n_triplets_ = plane.shape[0]
+        self.strength_ = strength
+        self.strength_max_ = top
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -542,7 +561,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def _rows(self, X: _Matrix, y: _LabelsLike) -> _Floats:
+    def _rows(self, X: Matrix, y: LabelsLike) -> Floats:
         """The given dictionary, or the initial one."""
         if self.dictionary is None:
             rng = check_random_state(self.random_state)

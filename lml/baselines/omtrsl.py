@@ -17,15 +17,15 @@ from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
 from lml.coding import _finite
-from lml.metrics import FactoredMetric, _Floats, _is_real, _Matrix, _MatrixLike, _Places
-from lml.neighbors import _LabelsLike
+from lml.metrics import FactoredMetric, _is_real
 from lml.oasis import OASIS
-from lml.triplets import _Seed, sample_triplets
+from lml.triplets import sample_triplets
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
 
 
-def relation_inverse(n_tasks: int, coupling: float) -> _Floats:
+def relation_inverse(n_tasks: int, coupling: float) -> Floats:
     """The inverse of the relation matrix (1 + b) I - b / T 11' of T tasks.
 
     Parameters
@@ -42,7 +42,7 @@ def relation_inverse(n_tasks: int, coupling: float) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
+    Derived in chapter 28 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
     the paper.
 
     Examples
@@ -55,14 +55,14 @@ def relation_inverse(n_tasks: int, coupling: float) -> _Floats:
 
 
 def multitask_step(
-    W: _Floats,
+    W: Floats,
     task: int,
-    anchor: _Floats,
-    positive: _Floats,
-    negative: _Floats,
+    anchor: Floats,
+    positive: Floats,
+    negative: Floats,
     aggressiveness: float,
-    relation: _Floats,
-) -> tuple[_Floats, float]:
+    relation: Floats,
+) -> tuple[Floats, float]:
     """One step for all tasks: the nearest matrices that pay little hinge of one task.
 
     Parameters
@@ -87,7 +87,7 @@ def multitask_step(
 
     Notes
     -----
-    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
+    Derived in chapter 28 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
     the paper.
 
     Examples
@@ -108,8 +108,8 @@ def multitask_step(
 
 
 def _stream(
-    parts: list[tuple[Any, _Matrix, NDArray[Any]]], n_steps: int, random_state: _Seed
-) -> tuple[_Places, _Places]:
+    parts: list[tuple[Any, Matrix, NDArray[Any]]], n_steps: int, random_state: Seed
+) -> tuple[Indices, Indices]:
     """Triplets in turn: the task of each step and its rows in the concatenation."""
     starts = np.cumsum([0] + [X.shape[0] for _, X, _ in parts])
     drawn = []
@@ -123,13 +123,13 @@ def _stream(
 
 
 def _dense_form(
-    X: _Floats,
-    owners: _Places,
-    triplets: _Places,
+    X: Floats,
+    owners: Indices,
+    triplets: Indices,
     aggressiveness: float,
-    relation: _Floats,
-    W: _Floats,
-) -> tuple[_Floats, _Floats]:
+    relation: Floats,
+    W: Floats,
+) -> tuple[Floats, Floats]:
     """Run the steps on W (T, D, D) in place; returns the multipliers and the hinges."""
     norms = np.einsum("ij,ij->i", X, X)
     steps, losses = np.zeros((2, len(triplets)))
@@ -146,17 +146,18 @@ def _dense_form(
 
 
 def _kernel_form(
-    X: _Matrix,
-    owners: _Places,
-    triplets: _Places,
+    X: Matrix,
+    owners: Indices,
+    triplets: Indices,
     aggressiveness: float,
-    relation: _Floats,
-    weights: _Floats,
+    relation: Floats,
+    weights: Floats,
     start: FactoredMetric,
-) -> tuple[_Floats, _Floats]:
+) -> tuple[Floats, Floats]:
     """The same steps through scores of rows; weights (T, n) are relation[:, task of row]."""
     gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
-    scores, norms = start.bilinear(X, X), gram.diagonal()
+    scores = start.bilinear(X, X)
+    norms = gram.diagonal()
     PT = np.zeros_like(gram)  # (K gram)'
     steps, losses = np.zeros((2, len(triplets)))
     for n, (t, (i, j, k)) in enumerate(zip(owners, triplets)):
@@ -170,10 +171,11 @@ def _kernel_form(
     return steps, losses
 
 
-def _coefficients(triplets: _Places, steps: _Floats, n_rows: int) -> _Matrix:
+def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Matrix:
     """K of all steps, a sparse (n_rows, n_rows) array: the rows that were used only."""
     active = np.flatnonzero(steps)
-    (i, j, k), tau = triplets[active].T, steps[active]
+    tau = steps[active]
+    (i, j, k) = triplets[active].T
     place = (np.concatenate([i, i]), np.concatenate([j, k]))
     return sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(n_rows, n_rows))
 
@@ -213,7 +215,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 22 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
+    Derived in chapter 28 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
     (omtrsl-lazy). Paper: section V-A describes the single-task learner (stOASIS); this joint one is
     not in it.
 
@@ -236,12 +238,16 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         n_steps: int = 20_000,
         relation: ArrayLike | None = None,
         init: FactoredMetric | ArrayLike | None = None,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:  # fmt: skip
-        self.coupling, self.aggressiveness, self.n_steps = coupling, aggressiveness, n_steps
-        self.relation, self.init, self.random_state = relation, init, random_state
+        self.coupling = coupling
+        self.aggressiveness = aggressiveness
+        self.n_steps = n_steps
+        self.relation = relation
+        self.init = init
+        self.random_state = random_state
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the metrics of all tasks.
 
         Parameters
@@ -267,29 +273,33 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         base = OASIS(self.aggressiveness, self.n_steps, self.init)
         base._check_parameters()
         parts = split_tasks(X, y, tasks)
-        relation, start = self._relation(len(parts)), base._start(parts[0][1].shape[1])
+        relation = self._relation(len(parts))
+        start = base._start(parts[0][1].shape[1])
         owners, triplets = _stream(parts, self.n_steps, self.random_state)
         metrics, steps, losses = self._run(parts, owners, triplets, relation, start)
         self._note_columns(X)
         self.tasks_ = [name for name, _, _ in parts]
         self.metrics_ = dict(zip(self.tasks_, metrics))
-        self.n_updates_, self.relation_inverse_ = int(np.count_nonzero(steps)), relation
+        self.n_updates_ = int(np.count_nonzero(steps))
+        self.relation_inverse_ = relation
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
         return self
 
     def _run(
         self,
-        parts: list[tuple[Any, _Matrix, NDArray[Any]]],
-        owners: _Places,
-        triplets: _Places,
-        relation: _Floats,
+        parts: list[tuple[Any, Matrix, NDArray[Any]]],
+        owners: Indices,
+        triplets: Indices,
+        relation: Floats,
         start: FactoredMetric,
-    ) -> tuple[Sequence[FactoredMetric], _Floats, _Floats]:
+    ) -> tuple[Sequence[FactoredMetric], Floats, Floats]:
         """Choose the form; returns the metrics, the multipliers and the hinges."""
         rows = [X.astype(np.float64, copy=False) for _, X, _ in parts]
         own = np.repeat(np.arange(len(rows)), [X.shape[0] for X in rows])
-        is_sparse, (n, D) = sparse.issparse(rows[0]), (len(own), rows[0].shape[1])
+        is_sparse = sparse.issparse(rows[0])
+        n = len(own)
+        D = rows[0].shape[1]
         X = sparse.vstack(rows, format="csr") if is_sparse else np.concatenate(rows)
         arguments = (X, owners, triplets, self.aggressiveness, relation)
         if is_sparse or n <= max(2000, D):
@@ -301,7 +311,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         steps, losses = _dense_form(*arguments, W)
         return [FactoredMetric.from_dense(M) for M in W], steps, losses
 
-    def _relation(self, n_tasks: int) -> _Floats:
+    def _relation(self, n_tasks: int) -> Floats:
         """The inverse of the relation matrix, given or of the coupling."""
         if self.relation is None:
             if not _is_real(self.coupling) or not self.coupling >= 0:
@@ -321,12 +331,11 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         return linalg.inv((A + A.T) / 2)
 
 
-def _weighted(
-    X: _Matrix, K: _Matrix, weights: _Floats, start: FactoredMetric
-) -> list[FactoredMetric]:
+def _weighted(X: Matrix, K: Matrix, weights: Floats, start: FactoredMetric) -> list[FactoredMetric]:
     """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
     used = np.unique(np.concatenate(K.nonzero()))
-    K, metrics = K[used][:, used], []
+    K = K[used][:, used]
+    metrics = []
     for c in weights[:, used]:
         metric = start + FactoredMetric(0.0, X[used], sparse.diags_array(c) @ K)
         if not sparse.issparse(X) and X.shape[1] <= len(used):

@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d, get_tags
 
-from lml.metrics import FactoredMetric, _Matrix, _MatrixLike
-from lml.neighbors import _as_array, _class_numbers, _labels, _LabelsLike
+from lml.metrics import FactoredMetric
+from lml.neighbors import _as_array, _class_numbers, _labels
 from lml.single_task import TaskMetricsMixin
 from lml.triplets import _check_rows
+from lml.utils.typing import LabelsLike, Matrix, MatrixLike
 
 __all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
 
@@ -40,17 +41,19 @@ def _task_names(tasks: Any) -> tuple[list[Any], list[Any]]:
     return names, list(dict.fromkeys(names))
 
 
-def _label_array(y: _LabelsLike) -> NDArray[Any]:
+def _label_array(y: LabelsLike) -> NDArray[Any]:
     """One label a row, in an array that keeps labels of different types apart."""
     _class_numbers(y)  # refuses rows without a label
     return _as_array(_labels(y)) if isinstance(y, (list, tuple)) else column_or_1d(y)
 
 
 def _check_table(
-    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
-) -> tuple[_Matrix, NDArray[Any], list[Any], list[Any]]:
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[Matrix, NDArray[Any], list[Any], list[Any]]:
     """Rows, labels, names of the rows' tasks, distinct names; all of them checked."""
-    X, y, (names, distinct) = _check_rows(X), _label_array(y), _task_names(tasks)
+    X = _check_rows(X)
+    y = _label_array(y)
+    (names, distinct) = _task_names(tasks)
     lengths = X.shape[0], len(y), len(names)
     if len(set(lengths)) > 1:
         raise ValueError(
@@ -63,8 +66,8 @@ def _check_table(
 
 
 def split_tasks(
-    X: _MatrixLike, y: _LabelsLike, tasks: Iterable[Hashable]
-) -> list[tuple[Any, _Matrix, NDArray[Any]]]:
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> list[tuple[Any, Matrix, NDArray[Any]]]:
     """Take a table of several tasks apart.
 
     Parameters
@@ -89,7 +92,7 @@ def split_tasks(
 
     Notes
     -----
-    Derived in chapter 17 (baselines/pooled), eq. (pooled-union).
+    Derived in chapter 24 (baselines/pooled), eq. (pooled-union).
 
     Examples
     --------
@@ -169,7 +172,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 17 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
+    Derived in chapter 24 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
     Paper: section V-A (uSCML and uLMNN).
 
     Examples
@@ -184,7 +187,8 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     """
 
     def __init__(self, estimator: BaseEstimator, shared_labels: bool = True) -> None:
-        self.estimator, self.shared_labels = estimator, shared_labels
+        self.estimator = estimator
+        self.shared_labels = shared_labels
 
     @property
     def metric_type(self) -> str:  # type: ignore[override]  # that of the estimator
@@ -196,7 +200,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn one metric from the rows of all tasks.
 
         Parameters
@@ -226,5 +230,6 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         estimator = clone(self.estimator).fit(rows, y)
         self._note_columns(X)
         self.estimator_ = estimator
-        self.tasks_, self.metrics_ = distinct, dict.fromkeys(distinct, estimator.metric_)
+        self.tasks_ = distinct
+        self.metrics_ = dict.fromkeys(distinct, estimator.metric_)
         return self

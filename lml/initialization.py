@@ -1,4 +1,4 @@
-# Generated from book/initialisation.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/initialization.ipynb by tools/tangle.py: edit the chapter.
 """The first lifelong dictionary: Fisher directions, completion, orthonormal rows.
 
 A dictionary has its d rows in R^D. It begins with local Fisher directions of the first task,
@@ -16,21 +16,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
-from lml.metrics import _check_finite, _Floats, _Matrix, _MatrixLike
-from lml.neighbors import _LabelsLike
-from lml.triplets import _check_rows, _count, _Seed
+from lml.metrics import _check_finite
+from lml.triplets import _check_rows, _count
+from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
 
 
-def _unit_rows(L: _Floats) -> _Floats:
+def _unit_rows(L: Floats) -> Floats:
     """The nonzero rows, scaled to unit length without overflow."""
     largest = np.abs(L).max(axis=1, initial=0.0)
     L = L[largest > 0] / largest[largest > 0, None]
     return L / np.linalg.norm(L, axis=1, keepdims=True)
 
 
-def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> _Floats:
+def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> Floats:
     """Orthonormal basis of the row space, row by row in the given order.
 
     Parameters
@@ -54,7 +54,7 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 12 (initialisation), eqs. (init-qr) and (init-gram-schmidt).
+    Derived in chapter 13 (initialization), eqs. (init-qr) and (init-gram-schmidt).
     Paper: Theorem 1 uses the same factorisation for one task.
 
     Examples
@@ -80,7 +80,7 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> _Floats:
 _ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
 
 
-def _residual_scatter(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, float]:
+def _residual_scatter(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
     """R'R for the residual R of the rows less their mean, and its trace before projecting."""
     if sparse.issparse(X):
         scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
@@ -90,7 +90,7 @@ def _residual_scatter(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, f
     return left - L.T @ (L @ left), np.trace(scatter)
 
 
-def _residual_gram(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, float]:
+def _residual_gram(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
     """RR' and its trace before projecting."""
     X = X if sparse.issparse(X) else X - mean
     gram = safe_sparse_dot(X, X.T, dense_output=True)
@@ -103,12 +103,12 @@ def _residual_gram(L: _Floats, X: _Matrix, mean: _Floats) -> tuple[_Floats, floa
 
 
 def _residual_directions(
-    L: _Floats,
-    X: _Matrix,
+    L: Floats,
+    X: Matrix,
     n_directions: int,
     center: bool,
     rng: np.random.RandomState | np.random.Generator,
-) -> _Floats:
+) -> Floats:
     """Leading principal directions of the rows of X outside the span of L, unit rows."""
     n, D = X.shape
     if min(n, D) > _ROWS:
@@ -125,8 +125,8 @@ def _residual_directions(
 
 
 def complete_dictionary(
-    L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed = None, center: bool = True
-) -> _Floats:
+    L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed = None, center: bool = True
+) -> Floats:
     """Extend a dictionary to n_components orthonormal rows.
 
     Parameters
@@ -158,7 +158,7 @@ def complete_dictionary(
 
     Notes
     -----
-    Derived in chapter 12 (initialisation), eqs. (init-residual), (init-side) and (init-random).
+    Derived in chapter 13 (initialization), eqs. (init-residual), (init-side) and (init-random).
 
     Examples
     --------
@@ -170,15 +170,17 @@ def complete_dictionary(
 
 
 def _complete(
-    L: ArrayLike, X: _MatrixLike, n_components: int, random_state: _Seed, center: bool
-) -> tuple[_Floats, tuple[int, int, int]]:
+    L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed, center: bool
+) -> tuple[Floats, tuple[int, int, int]]:
     """The completed dictionary and how many rows came from L, the residual and chance."""
-    X, L = _check_rows(X).astype(float), orthonormal_rows(L)
+    X = _check_rows(X).astype(float)
+    L = orthonormal_rows(L)
     if L.shape[1] != X.shape[1]:
         raise ValueError(
             f"L has {L.shape[1]} features but X has {X.shape[1]}: give both the same columns"
         )
-    d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
+    d = min(_count(n_components, "n_components"), X.shape[1])
+    rng = check_random_state(random_state)
     sizes = [min(len(L), d)]
     if len(L) < d:
         L = orthonormal_rows(np.vstack([L, _residual_directions(L, X, d - len(L), center, rng)]))
@@ -210,11 +212,11 @@ class DictionaryReport(NamedTuple):
 
 
 def initial_dictionary(
-    X: _MatrixLike,
-    y: _LabelsLike,
+    X: MatrixLike,
+    y: LabelsLike,
     n_components: int,
     scales: Sequence[int] | None = None,
-    random_state: _Seed = None,
+    random_state: Seed = None,
     n_basis: int | None = None,
     center: bool = True,
     return_report: bool = False,
@@ -257,7 +259,7 @@ def initial_dictionary(
 
     Notes
     -----
-    Derived in chapter 12 (initialisation), eqs. (init-residual) and (init-share).
+    Derived in chapter 13 (initialization), eqs. (init-residual) and (init-share).
     Paper: section IV, "Lifelong dictionary initialization"; the completion and the
     normalisation are additions.
 
@@ -271,7 +273,8 @@ def initial_dictionary(
     ((3, 3), 1)
     """
     X = _check_rows(X).astype(float)
-    d, rng = min(_count(n_components, "n_components"), X.shape[1]), check_random_state(random_state)
+    d = min(_count(n_components, "n_components"), X.shape[1])
+    rng = check_random_state(random_state)
     n_basis = -(-d // 4) if n_basis is None else _count(n_basis, "n_basis")
     basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
     dictionary, sizes = _complete(basis, X, d, rng, center)

@@ -1,4 +1,4 @@
-# Generated from book/baselines/lmnn.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/lmnn.ipynb by tools/tangle.py: edit the chapter.
 """Large margin nearest neighbours: pull of target neighbours, push of impostors.
 
 min over M >= 0 of (1 - mu) pull + mu push, a convex problem solved over L with M = L'L by
@@ -16,24 +16,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import (
-    FactoredMetric,
-    MetricLearnerMixin,
-    _Floats,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _plain,
-    _svd,
-)
-from lml.neighbors import _class_numbers, _LabelsLike
+from lml.metrics import FactoredMetric, MetricLearnerMixin, _plain, _svd
+from lml.neighbors import _class_numbers
 from lml.scml import _check_finite, _number
 from lml.triplets import _check_rows, _classes_with_triplets, _count, _nearest_rows
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 
 __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
 
 
-def target_neighbors(X: _MatrixLike, y: _LabelsLike, n_neighbors: int = 3) -> _Places:
+def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indices:
     """Pairs of each row with its nearest rows of the same class.
 
     Parameters
@@ -58,7 +50,7 @@ def target_neighbors(X: _MatrixLike, y: _LabelsLike, n_neighbors: int = 3) -> _P
 
     Notes
     -----
-    Derived in chapter 20 (baselines/lmnn), eq. (lmnn-targets).
+    Derived in chapter 9 (lmnn), eq. (lmnn-targets).
     Paper: section V-A (stLMNN).
 
     Examples
@@ -66,11 +58,13 @@ def target_neighbors(X: _MatrixLike, y: _LabelsLike, n_neighbors: int = 3) -> _P
     >>> target_neighbors([[0.0], [1.0], [3.0], [9.0]], ["a", "a", "a", "b"], 1).tolist()
     [[0, 1], [1, 0], [2, 1]]
     """
-    X, k = _check_rows(X), _count(n_neighbors, "n_neighbors")
+    X = _check_rows(X)
+    k = _count(n_neighbors, "n_neighbors")
     codes, sizes = _classes_with_triplets(y)
     if X.shape[0] != len(codes):
         raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
-    X, found = X.astype(float), []
+    X = X.astype(float)
+    found = []
     for code in np.flatnonzero(sizes > 1):
         members = np.flatnonzero(codes == code)
         near = _nearest_rows(X, members, members, min(k, len(members) - 1))
@@ -79,16 +73,17 @@ def target_neighbors(X: _MatrixLike, y: _LabelsLike, n_neighbors: int = 3) -> _P
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-def _target_distances(Z: _Floats, targets: _Places) -> tuple[_Floats, _Floats]:
+def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
     """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
     i, j = targets.T
     distances = np.square(Z[i] - Z[j]).sum(axis=1)
-    radii, first = np.full(len(Z), -np.inf), np.flatnonzero(np.diff(i, prepend=-1))
+    radii = np.full(len(Z), -np.inf)
+    first = np.flatnonzero(np.diff(i, prepend=-1))
     radii[i[first]] = np.maximum.reduceat(distances, first)  # the pairs are sorted by i
     return distances, radii
 
 
-def _identity_scale(X: _Floats, targets: _Places) -> float:
+def _identity_scale(X: Floats, targets: Indices) -> float:
     """One over the mean squared distance of target pairs, or of rows from their mean."""
     for squares in (_target_distances(X, targets)[0], np.square(X - X.mean(axis=0)).sum(axis=1)):
         mean = float(squares.mean())
@@ -100,15 +95,15 @@ def _identity_scale(X: _Floats, targets: _Places) -> float:
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
-def _reaches(Z: _Floats, targets: _Places, margin: float) -> _Floats:
+def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
     """The radius of each row within which a row of another class is an impostor; -inf: none."""
     squares = _target_distances(Z, targets)[1] + margin
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
 def impostors(
-    Z: _Floats, y: _LabelsLike, targets: _Places, margin: float = 1.0, slack: float = 0.0
-) -> _Places:
+    Z: Floats, y: LabelsLike, targets: Indices, margin: float = 1.0, slack: float = 0.0
+) -> Indices:
     """Pairs of a row and a row of another class nearer than its furthest target plus margin.
 
     Parameters
@@ -131,7 +126,7 @@ def impostors(
 
     Notes
     -----
-    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-radius) and (lmnn-slack).
+    Derived in chapter 9 (lmnn), eqs. (lmnn-radius) and (lmnn-slack).
 
     Examples
     --------
@@ -139,9 +134,11 @@ def impostors(
     >>> impostors(Z, ["a", "a", "b", "b"], np.array([[0, 1], [1, 0]])).tolist()
     [[0, 2], [1, 2]]
     """
-    codes, reach = _class_numbers(y)[0], _reaches(Z, targets, margin) + slack
+    codes = _class_numbers(y)[0]
+    reach = _reaches(Z, targets, margin) + slack
     limits = np.where(reach >= 0, np.square(reach), -np.inf)
-    squares, found = np.einsum("ij,ij->i", Z, Z), []
+    squares = np.einsum("ij,ij->i", Z, Z)
+    found = []
     for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
         close = squares - 2 * (Z[rows] @ Z.T) < (limits - squares)[rows, None]
         i, k = np.nonzero(close & (codes[rows, None] != codes))
@@ -149,12 +146,12 @@ def impostors(
     return np.concatenate(found)
 
 
-def _starts(pairs: _Places, n_samples: int) -> _Places:
+def _starts(pairs: Indices, n_samples: int) -> Indices:
     """Where the pairs of each row begin in a list that is sorted by the first row."""
     return np.searchsorted(pairs[:, 0], np.arange(n_samples + 1))
 
 
-def _laplacian(pairs: _Places, weights: NDArray[Any], n_samples: int) -> _Matrix:
+def _laplacian(pairs: Indices, weights: NDArray[Any], n_samples: int) -> Matrix:
     """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs sorted by i, a CSR array."""
     parts = (weights, pairs[:, 1], _starts(pairs, n_samples))
     S = sparse.csr_array(parts, shape=(n_samples, n_samples))
@@ -162,20 +159,22 @@ def _laplacian(pairs: _Places, weights: NDArray[Any], n_samples: int) -> _Matrix
     return sparse.diags_array(S.sum(axis=1), format="csr") - S
 
 
-def _triplets_of(targets: _Places, pairs: _Places) -> tuple[_Places, _Places]:
+def _triplets_of(targets: Indices, pairs: Indices) -> tuple[Indices, Indices]:
     """All triplets as two index arrays, into the impostor pairs and into the target pairs."""
     starts = _starts(targets, 1 + pairs[:, 0].max(initial=0))
-    first, counts = starts[pairs[:, 0]], np.diff(starts)[pairs[:, 0]]
+    first = starts[pairs[:, 0]]
+    counts = np.diff(starts)[pairs[:, 0]]
     pair = np.repeat(np.arange(len(pairs)), counts)
     return pair, np.arange(len(pair)) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
 
-def _pair_distances(Z: _Floats, pairs: _Places) -> _Floats:
+def _pair_distances(Z: Floats, pairs: Indices) -> Floats:
     """Squared distances of pairs sorted by their first row.
 
     By a product of all rows of a block where many of its pairs are asked for.
     """
-    squares, products = np.einsum("ij,ij->i", Z, Z), np.empty(len(pairs))
+    squares = np.einsum("ij,ij->i", Z, Z)
+    products = np.empty(len(pairs))
     for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
         part = slice(*np.searchsorted(pairs[:, 0], [rows.start, rows.stop]))
         i, k = pairs[part].T
@@ -186,7 +185,7 @@ def _pair_distances(Z: _Floats, pairs: _Places) -> _Floats:
     return squares[pairs[:, 0]] + squares[pairs[:, 1]] - 2 * products
 
 
-def _rounded_hinge(excess: _Floats, smoothing: float) -> tuple[_Floats, _Floats]:
+def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
     """Value and slope of the hinge, its kink rounded over a width of `smoothing`."""
     if not smoothing:
         return np.maximum(excess, 0.0), (excess > 0).astype(float)
@@ -216,7 +215,7 @@ class LossGradient(NamedTuple):
 
 
 def lmnn_loss_gradient(
-    Z: _Floats, targets: _Places, pairs: _Places, push_weight: float = 0.5, smoothing: float = 0.0
+    Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
     """Pull and push of mapped rows, and the Laplacian of their gradient.
 
@@ -241,8 +240,8 @@ def lmnn_loss_gradient(
 
     Notes
     -----
-    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-laplacian), (lmnn-weights)
-    and (lmnn-hinge).
+    Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-laplacian), (lmnn-weights) and
+    (lmnn-hinge).
 
     Examples
     --------
@@ -250,17 +249,20 @@ def lmnn_loss_gradient(
     >>> lmnn_loss_gradient(Z, targets, np.array([[0, 2], [1, 2]])).loss
     1.875
     """
-    mu, (near, radii) = push_weight, _target_distances(Z, targets)
+    mu = push_weight
+    (near, radii) = _target_distances(Z, targets)
     far = _pair_distances(Z, pairs)
     close = far < radii[pairs[:, 0]] + 1 + smoothing / 2
-    pairs, far = pairs[close], far[close]
+    pairs = pairs[close]
+    far = far[close]
     pair, target = _triplets_of(targets, pairs)
     excess = 1 + near[target] - far[pair]
     values, slopes = _rounded_hinge(excess, smoothing)
     pull = (1 - mu) + mu * np.bincount(target, slopes, len(targets))
     push = mu * np.bincount(pair, slopes, len(pairs))
     K = _laplacian(targets, pull, len(Z)) - _laplacian(pairs, push, len(Z))
-    pulled, pushed = (1 - mu) * near.sum(), mu * np.maximum(excess, 0.0).sum()
+    pulled = (1 - mu) * near.sum()
+    pushed = mu * np.maximum(excess, 0.0).sum()
     return LossGradient(
         float(pulled + mu * values.sum()), K, float(pulled + pushed), float(push.sum())
     )
@@ -269,24 +271,29 @@ def lmnn_loss_gradient(
 class _ImpostorSearch:
     """Impostor pairs of moving rows, searched anew only when some may be missing."""
 
-    def __init__(self, codes: _Places, targets: _Places) -> None:
-        self.codes, self.targets, self.Z, self.n_searches = codes, targets, np.zeros((0, 0)), 0
+    def __init__(self, codes: Indices, targets: Indices) -> None:
+        self.codes = codes
+        self.targets = targets
+        self.Z = np.zeros((0, 0))
+        self.n_searches = 0
 
-    def _complete(self, Z: _Floats, reach: _Floats) -> bool:
+    def _complete(self, Z: Floats, reach: Floats) -> bool:
         moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
         return bool(np.all(reach + moves + moves.max() <= self.reach))
 
-    def __call__(self, Z: _Floats, margin: float) -> _Places:
+    def __call__(self, Z: Floats, margin: float) -> Indices:
         """A list of pairs that holds all impostors."""
         reach = _reaches(Z, self.targets, margin)
         if not (len(self.Z) and self._complete(Z, reach)):
             slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
             self.pairs = impostors(Z, self.codes, self.targets, margin, slack)
-            self.Z, self.reach, self.n_searches = Z, reach + slack, self.n_searches + 1
+            self.Z = Z
+            self.reach = reach + slack
+            self.n_searches = self.n_searches + 1
         return self.pairs
 
 
-def _row_space(X: _Floats) -> tuple[_Floats, _Floats]:
+def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = _svd(X - X.mean(axis=0))
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
@@ -295,7 +302,7 @@ def _row_space(X: _Floats) -> tuple[_Floats, _Floats]:
     return U[:, keep] * values[keep], V[keep]
 
 
-def _feasible_share(P: _Floats, G: _Floats) -> float:
+def _feasible_share(P: Floats, G: Floats) -> float:
     """The largest share s in [0, 1] with P + s (G - P) positive semi-definite."""
     if linalg.eigvalsh(G)[0] >= 0:
         return 1.0
@@ -310,25 +317,31 @@ class _Problem:
     """The objective over L, for rows in which target neighbours are at distance 1 on average."""
 
     def __init__(
-        self, rows: _Floats, codes: _Places, targets: _Places, push_weight: float, ridge: float
+        self, rows: Floats, codes: Indices, targets: Indices, push_weight: float, ridge: float
     ) -> None:
-        self.rows, self.targets, self.mu, self.ridge = rows, targets, push_weight, ridge
+        self.rows = rows
+        self.targets = targets
+        self.mu = push_weight
+        self.ridge = ridge
         weights = np.full(len(targets), 1 - push_weight)
         self.pull = rows.T @ (_laplacian(targets, weights, len(rows)) @ rows)
         values, vectors = linalg.eigh(self.pull + 2 * ridge * np.eye(len(self.pull)))
         roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
-        self.root, self.inverse_root = (vectors * roots) @ vectors.T, vectors / roots @ vectors.T
-        self.search, self.best = _ImpostorSearch(codes, targets), (np.inf, np.eye(len(values)))
-        self.history, self.floor = list[float](), 0.0
+        self.root = (vectors * roots) @ vectors.T
+        self.inverse_root = vectors / roots @ vectors.T
+        self.search = _ImpostorSearch(codes, targets)
+        self.best = (np.inf, np.eye(len(values)))
+        self.history = list[float]()
+        self.floor = 0.0
 
-    def evaluate(self, L: _Floats, smoothing: float) -> tuple[LossGradient, _Floats, _Floats]:
+    def evaluate(self, L: Floats, smoothing: float) -> tuple[LossGradient, Floats, Floats]:
         """Loss of L, its mapped rows, and the deviation L'L - I (0 where it costs nothing)."""
         Z = self.rows @ L.T
         pairs = self.search(Z, 1 + smoothing / 2)
         result = lmnn_loss_gradient(Z, self.targets, pairs, self.mu, smoothing)
         return result, Z, L.T @ L - np.eye(L.shape[1]) if self.ridge else np.zeros(1)
 
-    def __call__(self, entries: _Floats, smoothing: float) -> tuple[float, _Floats]:
+    def __call__(self, entries: Floats, smoothing: float) -> tuple[float, Floats]:
         """Rounded objective and its gradient, for the entries of A."""
         L = entries.reshape(self.root.shape) @ self.inverse_root
         result, Z, deviation = self.evaluate(L, smoothing)
@@ -341,7 +354,7 @@ class _Problem:
             self.best = (self.exact, L)
         return result.loss + penalty, (gradient @ self.inverse_root).ravel()
 
-    def bound(self, L: _Floats, smoothing: float) -> float:
+    def bound(self, L: Floats, smoothing: float) -> float:
         """A number that no metric's objective is below."""
         result = self.evaluate(L, smoothing)[0]
         G = self.rows.T @ (result.laplacian @ self.rows)
@@ -355,7 +368,7 @@ class _Problem:
         if self.best[0] <= self.floor:
             raise StopIteration
 
-    def _stage(self, A: _Floats, smoothing: float, tol: float, max_iter: int) -> _Floats:
+    def _stage(self, A: Floats, smoothing: float, tol: float, max_iter: int) -> Floats:
         """A after L-BFGS steps on the objective rounded by a given width."""
         options = {"maxiter": max_iter, "ftol": 0.1 * tol * smoothing, "gtol": 0.0, "maxfun": 10**9}
         found = optimize.minimize(
@@ -364,12 +377,15 @@ class _Problem:
         )  # fmt: skip
         return found.x.reshape(A.shape)
 
-    def solve(self, tol: float, max_iter: int) -> tuple[_Floats, float]:
+    def solve(self, tol: float, max_iter: int) -> tuple[Floats, float]:
         """The best L and a lower bound of the objective."""
-        A, smoothing, bound = self.root, 1.0, 0.0  # L = I
+        A = self.root
+        smoothing = 1.0
+        bound = 0.0  # L = I
         self.best = (np.inf, np.eye(len(A)))
         self(A.ravel(), smoothing)
-        self.history, self.floor = [self.exact], 0.01 * tol * self.exact
+        self.history = [self.exact]
+        self.floor = 0.01 * tol * self.exact
         while smoothing > 1e-6 and len(self.history) <= max_iter:
             before = self.best[0]
             A = self._stage(A, smoothing, tol, max_iter + 1 - len(self.history))
@@ -423,7 +439,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 20 (baselines/lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
+    Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
     (lmnn-bound). Paper: section V-A (stLMNN). A row alone in its class has no target; it may be an
     impostor. Outside the span of the centred rows the metric is zero, with shrinkage `scale_` times
     the identity: nearest neighbours among the training rows are the same either way.
@@ -462,7 +478,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         for name in ("n_targets", "max_iter"):
             _count(getattr(self, name), name)
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric.
 
         Parameters
@@ -490,7 +506,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
         return self
 
-    def _fit(self, X: _MatrixLike, y: _LabelsLike) -> None:
+    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
         """Check rows and labels, choose the targets, learn."""
         if sparse.issparse(X):
             raise TypeError(
@@ -504,19 +520,22 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         y = [labels[code] for code in codes]
         self._learn(X, codes, target_neighbors(X, y, self.n_targets))
 
-    def _learn(self, X: _Floats, codes: _Places, targets: _Places) -> None:
+    def _learn(self, X: Floats, codes: Indices, targets: Indices) -> None:
         """Solve in scaled rows of the row space; store."""
-        scale, (rows, V) = _identity_scale(X, targets), _row_space(X)
+        scale = _identity_scale(X, targets)
+        (rows, V) = _row_space(X)
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         L, bound = problem.solve(self.tol, self.max_iter)
-        self.objective_, self.dual_bound_ = float(problem.best[0]), float(bound)
+        self.objective_ = float(problem.best[0])
+        self.dual_bound_ = float(bound)
         self.gap_ = max(self.objective_ - self.dual_bound_, 0.0) / (self.objective_ or 1.0)
         self.objective_history_ = np.array(problem.history)
-        self.n_iter_, self.scale_ = len(problem.history) - 1, scale
+        self.n_iter_ = len(problem.history) - 1
+        self.scale_ = scale
         self.metric_ = self._metric(L, V)
 
-    def _metric(self, L: _Floats, V: _Floats) -> FactoredMetric:
+    def _metric(self, L: Floats, V: Floats) -> FactoredMetric:
         """The metric of L in the row space, continued to all features."""
         if self.shrinkage and len(V) < V.shape[1]:
             return FactoredMetric(self.scale_, V, self.scale_ * (L.T @ L - np.eye(len(V))))

@@ -10,7 +10,8 @@ from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lml.baselines.lmnn import (
+from lml.baselines.mtlmnn import MultiTaskLMNN
+from lml.lmnn import (
     LMNN,
     _feasible_share,
     _ImpostorSearch,
@@ -19,7 +20,6 @@ from lml.baselines.lmnn import (
     lmnn_loss_gradient,
     target_neighbors,
 )
-from lml.baselines.mtlmnn import MultiTaskLMNN
 
 SMALL = LMNN(shrinkage=0.01, max_iter=50)
 
@@ -109,7 +109,7 @@ def test_blocks_and_superfluous_pairs_change_nothing(monkeypatch):
     more = impostors(X, y, targets, margin=3.0, slack=0.4)
     assert len(more) > len(listed)
     assert lmnn_loss_gradient(X, targets, more).loss == pytest.approx(whole.loss)
-    monkeypatch.setattr("lml.baselines.lmnn._BLOCK", 7 * 40)
+    monkeypatch.setattr("lml.lmnn._BLOCK", 7 * 40)
     np.testing.assert_array_equal(impostors(X, y, targets), listed)
     blocks = lmnn_loss_gradient(X, targets, listed)
     assert blocks.loss == pytest.approx(whole.loss, rel=1e-12)

@@ -1,5 +1,5 @@
 # Generated from book/ablations.ipynb by tools/tangle.py: edit the chapter.
-"""The paper's three ablations on real data: ``python -m lml.ablations run size``.
+"""The paper's three ablations on real data: ``python -m lml.studies.ablations run size``.
 
 What a penalty on off-diagonal entries, the size of the dictionary and the number of learnt
 tasks do to the error. Each writes ``results/ablation-NAME-DATASET.csv`` as it goes, goes on
@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
-from lml.comparison import read_rows, split_errors
 from lml.datasets import Task
 from lml.evaluation import _knn_labels, evaluate_stream
-from lml.experiments import DATASETS, Protocol, _versions, finished, repair, run_jobs
 from lml.lifelong import LifelongMetricLearner
-from lml.metrics import FactoredMetric, _Floats, _Matrix
+from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
-from lml.systems import SYSTEMS, _Fits, _Recalled
+from lml.studies.comparison import read_rows, split_errors
+from lml.studies.experiments import DATASETS, Protocol, _versions, finished, repair, run_jobs
+from lml.studies.systems import SYSTEMS, _Fits, _Recalled
 from lml.triplets import nearest_triplets
+from lml.utils.typing import Floats, Matrix
 
 __all__ = [
     "ABLATIONS",
@@ -106,7 +107,7 @@ def chosen_for(
     Parameters
     ----------
     dataset, system : str
-        A key of `lml.experiments.DATASETS`, and one of `lml.experiments.SYSTEMS`.
+        A key of `lml.studies.experiments.DATASETS`, and one of `lml.studies.experiments.SYSTEMS`.
     split : int
     folder : path-like, default="results"
         Where the runner's files are.
@@ -124,7 +125,7 @@ def chosen_for(
         If the system has not been run on the split.
     """
     path = Path(folder) / f"{dataset}.csv"
-    remedy = f"run `python -m lml.experiments run {dataset} --systems {system}` first"
+    remedy = f"run `python -m lml.studies.experiments run {dataset} --systems {system}` first"
     rows = read_rows(path)
     if not rows:
         raise FileNotFoundError(f"{path} is missing, and parameters are read there: {remedy}")
@@ -147,7 +148,8 @@ def _error(
     metric: FactoredMetric, metric_type: str, task: Task, part: str, n_neighbors: int
 ) -> float:
     """Share of wrong answers on a part of a task; the training rows are the references."""
-    X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+    X = getattr(task, f"X_{part}")
+    y = getattr(task, f"y_{part}")
     known = task.X_train, task.y_train
     return float(np.mean(_knn_labels(metric, metric_type, X, *known, n_neighbors) != y))
 
@@ -188,7 +190,7 @@ class PathPoint:
 
 
 def penalty_path(
-    learner: Any, X: _Matrix, y: NDArray[Any], fractions: Iterable[float] = FRACTIONS
+    learner: Any, X: Matrix, y: NDArray[Any], fractions: Iterable[float] = FRACTIONS
 ) -> list[PathPoint]:
     """Codes of one task for falling strengths of the off-diagonal penalty.
 
@@ -213,14 +215,15 @@ def penalty_path(
 
     Notes
     -----
-    Derived in chapter 33 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 18 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
         raise ValueError(f"fractions are {fractions}: give finite numbers of at least 0")
     first = clone(learner).set_params(penalty=1.0).fit(X, y)
     plane, settings = _problem(learner, first.dictionary_, X, y)
-    found, points = (first.code_, first.objective_, first.gap_), []
+    found = (first.code_, first.objective_, first.gap_)
+    points = []
     for fraction in fractions:
         if fraction < 1:
             code = hinge_code(plane, fraction * first.strength_max_, *settings, found[0])
@@ -230,7 +233,7 @@ def penalty_path(
 
 
 def _problem(
-    learner: Any, dictionary: _Floats, X: _Matrix, y: NDArray[Any]
+    learner: Any, dictionary: Floats, X: Matrix, y: NDArray[Any]
 ) -> tuple[TripletMap, tuple[float, bool, float, int]]:
     """The triplets of a learner's problem, and ridge, psd, tol and max_iter as it has them."""
     triplets = nearest_triplets(X, y, learner.n_targets, learner.n_impostors)
@@ -240,7 +243,7 @@ def _problem(
 
 
 def _path_point(
-    fraction: float, dictionary: _Floats, code: _Floats, objective: float, gap: float
+    fraction: float, dictionary: Floats, code: Floats, objective: float, gap: float
 ) -> PathPoint:
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     share = off / max(code.size - len(code), 1)
@@ -307,7 +310,7 @@ def best_on_validation(
     Parameters
     ----------
     rows : list of dict
-        As `lml.comparison.read_rows` gives them.
+        As `lml.studies.comparison.read_rows` gives them.
     column : str
         What is chosen, once for each data set, split and system and for all their tasks.
     within : sequence of str, default=()
@@ -320,7 +323,7 @@ def best_on_validation(
 
     Notes
     -----
-    Derived in chapter 33 (ablations), eq. (ablations-chosen).
+    Derived in chapter 18 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
@@ -337,17 +340,17 @@ def errors_by(
     system: str,
     task: str = "average",
     measured: str = "error",
-) -> dict[float, _Floats]:
+) -> dict[float, Floats]:
     """Errors over the splits for each value of a column, in per cent.
 
     Parameters
     ----------
     rows : list of dict
-        As `lml.comparison.read_rows` gives them, of one data set.
+        As `lml.studies.comparison.read_rows` gives them, of one data set.
     column : str
         A column of numbers: fraction, n_components, n_learnt.
     system, task : str
-        As in `lml.comparison.split_errors`.
+        As in `lml.studies.comparison.split_errors`.
     measured : str, default="error"
         The column that is read.
 
@@ -368,7 +371,7 @@ def errors_by(
     if not own or len({frozenset(s) for s in splits.values()}) > 1:
         raise ValueError(
             f"splits of {system} by {column}: { {v: len(s) for v, s in splits.items()} }; every"
-            " setting must have the same ones: run `python -m lml.ablations run` to the end"
+            " setting must have the same ones: run `python -m lml.studies.ablations run` to the end"
         )
     parts = {v: [r for r in own if float(r[column]) == v] for v in values}
     return {v: split_errors(part, system, task) for v, part in parts.items()}
@@ -391,7 +394,8 @@ def _run_tasks(
     tasks, fits = _split(DATASETS[dataset], split)
     base = _Recalled(_ESTIMATORS[system](random_state=split, **parameters), fits)
     learner = LifelongMetricLearner(base, random_state=split, **STEP_SIZE, **POLICIES[part])
-    alone, kind = [base.fit(t.X_train, t.y_train).metric_ for t in tasks], base.metric_type
+    alone = [base.fit(t.X_train, t.y_train).metric_ for t in tasks]
+    kind = base.metric_type
     errors = [[_error(M, kind, t, "test", n_neighbors) for M, t in zip(alone, tasks)]]
     errors += evaluate_stream(learner, tasks, n_neighbors=n_neighbors).errors.tolist()
     rows = []
@@ -402,13 +406,13 @@ def _run_tasks(
     return rows
 
 
-def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> _Floats:
+def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
     Parameters
     ----------
     rows : list of dict
-        Step rows of one data set and one policy, as `lml.comparison.read_rows` gives them;
+        Step rows of one data set and one policy, as `lml.studies.comparison.read_rows` gives them;
         the tasks of a split stand in the order of their arrival.
     system : str
 
@@ -419,7 +423,7 @@ def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> _Flo
 
     Notes
     -----
-    Derived in chapter 33 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 18 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]
@@ -496,7 +500,8 @@ def _missing(
     done = finished(path, "split", "system", column)
     for (split, system, part), (parameters, k) in units.items():
         for row in done.get((str(split), system, str(part)), []):
-            made, now = (row["parameters"], row["n_neighbors"]), (json.dumps(parameters), str(k))
+            made = (row["parameters"], row["n_neighbors"])
+            now = (json.dumps(parameters), str(k))
             if made != now:
                 raise ValueError(
                     f"{path} has rows of {system} on split {split} made with {made}, but now"
@@ -545,7 +550,8 @@ def run_ablation(
     """
     if name not in ABLATIONS:
         raise ValueError(f"ablation {name!r} is not known: use one of {list(ABLATIONS)}")
-    ablation, work = ABLATIONS[name], {}
+    ablation = ABLATIONS[name]
+    work = {}
     names = datasets or ablation.datasets
     given = {dataset: _units(name, dataset, systems, n_repeats, base) for dataset in names}
     for dataset, units in given.items():
@@ -559,7 +565,7 @@ def run_ablation(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lml.ablations")
+    parser = argparse.ArgumentParser(prog="python -m lml.studies.ablations")
     parser.add_argument("action", choices=["run"])
     parser.add_argument("names", nargs="+", choices=sorted(ABLATIONS))
     parser.add_argument("--repeats", type=int, default=5, help="number of splits")
@@ -581,4 +587,4 @@ def _main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
     # the module of that name, and not this copy of it, is what workers know
-    sys.exit(importlib.import_module("lml.ablations")._main())
+    sys.exit(importlib.import_module("lml.studies.ablations")._main())

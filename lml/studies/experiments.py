@@ -1,5 +1,5 @@
 # Generated from book/experiments.ipynb by tools/tangle.py: edit the chapter.
-"""Experiments of the book on real data: ``python -m lml.experiments run usps``.
+"""Experiments of the book on real data: ``python -m lml.studies.experiments run usps``.
 
 Every run writes one row for each (split, system, task) into ``results/NAME.csv`` as soon
 as it is finished, and a second call goes on where the first one was stopped.
@@ -26,7 +26,6 @@ import sklearn
 from sklearn.model_selection import KFold
 from tqdm import tqdm
 
-from lml.comparison import comparison_figure, read_paper, read_rows, results_table
 from lml.datasets import (
     Task,
     load_digits_tasks,
@@ -35,7 +34,8 @@ from lml.datasets import (
     load_usps_tasks,
 )
 from lml.neighbors import majority_vote
-from lml.systems import SYSTEMS, Fitted, System, _Fits
+from lml.studies.comparison import comparison_figure, read_paper, read_rows, results_table
+from lml.studies.systems import SYSTEMS, Fitted, System, _Fits
 
 __all__ = [
     "DATASETS",
@@ -94,7 +94,8 @@ def _applicable(dataset: str) -> list[str]:
 
 def _part_of(task: Task, learnt: Any, asked: Any) -> Task:
     """A task without test rows: some of its training rows, and others to be asked about."""
-    X, y = task.X_train, task.y_train
+    X = task.X_train
+    y = task.y_train
     if task.centered:
         X = X - X[learnt].mean(axis=0)
     nothing: dict[str, Any] = {"X_test": X[:0], "y_test": y[:0]}
@@ -115,7 +116,8 @@ def _folds(tasks: Sequence[Task], n_folds: int | None, seed: int) -> list[list[T
 
 def _task_errors(fitted: Fitted, task: Task, part: str, n_neighbors: Sequence[int]) -> list[float]:
     """Error on a part of a task for each number of neighbours."""
-    X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+    X = getattr(task, f"X_{part}")
+    y = getattr(task, f"y_{part}")
     labels = fitted.labels(X, task.name, max(n_neighbors))
     return [float(np.mean(majority_vote(labels[:, :k]) != y)) for k in n_neighbors]
 
@@ -168,7 +170,7 @@ def tune(
     Parameters
     ----------
     system : str
-        A key of `lml.systems.SYSTEMS`.
+        A key of `lml.studies.systems.SYSTEMS`.
     tasks : list of lml.datasets.Task
         Their test rows are not looked at.
     protocol : Protocol
@@ -192,11 +194,12 @@ def tune(
 
     Notes
     -----
-    Derived in chapter 30 (experiments), eq. (experiments-validation).
+    Derived in chapter 37 (experiments), eq. (experiments-validation).
     """
     if system not in SYSTEMS:
         raise ValueError(f"system {system!r} is not known: use one of {list(SYSTEMS)}")
-    row, folds = SYSTEMS[system], _folds(tasks, protocol.n_folds, seed)
+    row = SYSTEMS[system]
+    folds = _folds(tasks, protocol.n_folds, seed)
     if row.base is not None and base is None:
         base = tune(row.base, tasks, protocol, seed)[0]
     numbers = protocol.n_neighbors if row.votes else (1,)
@@ -243,7 +246,8 @@ def _versions() -> str:
 
 def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None = None) -> list[Row]:
     """Tune one system on one split, refit it, and measure it on the test rows of each task."""
-    started, protocol = time.perf_counter(), _protocol(dataset)
+    started = time.perf_counter()
+    protocol = _protocol(dataset)
     tasks = protocol.load(random_state=split)
     parameters, k, v = tune(system, tasks, protocol, split, base)
     final = tasks if protocol.n_folds is None else [t.with_validation() for t in tasks]
@@ -278,7 +282,8 @@ def open_results(path: str | Path, row_type: type) -> Path:
 
     Raises ValueError if the file has other columns than the dataclass `row_type`.
     """
-    path, names = Path(path), [f.name for f in fields(row_type)]
+    path = Path(path)
+    names = [f.name for f in fields(row_type)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:  # fails here if nothing can be written
         file.seek(0)
@@ -293,7 +298,8 @@ def open_results(path: str | Path, row_type: type) -> Path:
 
 def append_rows(path: str | Path, rows: Sequence[Any]) -> None:
     """Add finished rows, dataclass instances of one kind, to a results file at once."""
-    path, names = open_results(path, type(rows[0])), [f.name for f in fields(rows[0])]
+    path = open_results(path, type(rows[0]))
+    names = [f.name for f in fields(rows[0])]
     new = not path.stat().st_size
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -370,11 +376,12 @@ def run_jobs(
 
     Notes
     -----
-    Derived in chapter 30 (experiments), eq. (experiments-remaining).
+    Derived in chapter 37 (experiments), eq. (experiments-remaining).
     """
     parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
     work = parallel(joblib.delayed(_timed)(kind, call) for kind, call in calls)
-    left, seconds = [kind for kind, _ in calls], list(seconds)
+    left = [kind for kind, _ in calls]
+    seconds = list(seconds)
     wide = joblib.effective_n_jobs(n_jobs)
     with tqdm(total=len(calls), desc=label, disable=not progress) as bar:
         for kind, rows, elapsed in work:
@@ -509,12 +516,14 @@ def report(dataset: str, out: str | Path = "results") -> None:
     """
     from matplotlib.figure import Figure
 
-    rows, paper = read_rows(Path(out) / f"{dataset}.csv"), Path(out) / "paper.csv"
+    rows = read_rows(Path(out) / f"{dataset}.csv")
+    paper = Path(out) / "paper.csv"
     if not rows:
         raise FileNotFoundError(f"{out} has no results for {dataset!r}: run the experiment first")
     printed = read_paper(paper) if paper.exists() else ()
     systems = [name for name in SYSTEMS if any(row["system"] == name for row in rows)]
-    table, folder = results_table(rows, systems, paper=printed, decimals=2), Path(out) / "report"
+    table = results_table(rows, systems, paper=printed, decimals=2)
+    folder = Path(out) / "report"
     folder.mkdir(exist_ok=True)
     print(dataset, table, sep="\n")
     (folder / f"{dataset}.md").write_text(table.to_markdown() + "\n", encoding="utf-8")
@@ -524,7 +533,7 @@ def report(dataset: str, out: str | Path = "results") -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lml.experiments")
+    parser = argparse.ArgumentParser(prog="python -m lml.studies.experiments")
     parser.add_argument("action", choices=["run", "verify", "report"])
     parser.add_argument("datasets", nargs="*", metavar="DATASET", help=", ".join(DATASETS))
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), metavar="SYSTEM")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from lml.metrics import _Floats
+from lml.utils.typing import Floats
 
 __all__ = [
     "Cell",
@@ -69,7 +69,7 @@ def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[in
     return {split: float(np.mean(found[split])) for split in sorted(found)}
 
 
-def split_errors(rows: _Rows, system: str, task: str = "average") -> _Floats:
+def split_errors(rows: _Rows, system: str, task: str = "average") -> Floats:
     """Errors of one system over the splits, in per cent, in the order of the splits.
 
     Parameters
@@ -96,7 +96,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
     Notes
     -----
-    Derived in chapter 28 (comparison), eq. (comparison-mean).
+    Derived in chapter 35 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -158,7 +158,7 @@ def paired_difference(
 
     Notes
     -----
-    Derived in chapter 28 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 35 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -171,7 +171,8 @@ def paired_difference(
             f"level must lie between 0 and 1, shared and fixed must not be negative, got {level},"
             f" {shared} and {fixed}"
         )
-    mean, n_splits = float(gaps.mean()), len(gaps)
+    mean = float(gaps.mean())
+    n_splits = len(gaps)
     same = np.ptp(gaps) < _ROUNDING
     varying = 0.0 if same else float(gaps.var(ddof=1)) * (1 / n_splits + shared)
     error = np.sqrt(varying + fixed)
@@ -183,9 +184,10 @@ def paired_difference(
     return Difference(mean, float(error), mean - half, mean + half, p_value, n_splits)
 
 
-def _gaps(first: ArrayLike, second: ArrayLike) -> _Floats:
+def _gaps(first: ArrayLike, second: ArrayLike) -> Floats:
     """Differences over the splits."""
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    first = np.asarray(first, dtype=float)
+    second = np.asarray(second, dtype=float)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
         raise ValueError(
             f"first and second have shapes {first.shape} and {second.shape}: give the errors of"
@@ -202,7 +204,8 @@ def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
     errors are the mean errors of both systems for each task, in per cent, of shape
     (n_tasks, 2); sizes are the numbers of training and of test rows, (n_tasks, 2).
     """
-    p, sizes = np.asarray(errors) / 100, np.asarray(sizes, dtype=float)
+    p = np.asarray(errors) / 100
+    sizes = np.asarray(sizes, dtype=float)
     n_train, n_test = sizes.sum(axis=0)
     differing = p.sum(axis=1) - (p[:, 0] - p[:, 1]) ** 2
     fixed = 100**2 * np.mean(differing / sizes.sum(axis=1)) / len(p)
@@ -269,7 +272,7 @@ def compare_systems(
 
     Notes
     -----
-    Derived in chapter 28 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 35 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     _check_tasks(rows, first, second, task)
     a, b = (_errors_by_split(rows, name, task) for name in (first, second))
@@ -471,9 +474,11 @@ class ResultsTable:
         """The table in Markdown, the paper's numbers in brackets."""
 
         def marked(cell: Cell) -> str:
-            star, sign = ("**" * (cell.mark == "best"), " ≈" * (cell.mark == "tied"))
+            star = "**" * (cell.mark == "best")
+            sign = " ≈" * (cell.mark == "tied")
             theirs = "" if cell.printed is None else f" ({self._fixed(cell.printed)})"
-            mean, error = self._fixed(cell.mean), self._fixed(cell.error)
+            mean = self._fixed(cell.mean)
+            error = self._fixed(cell.error)
             return f"{star}{mean}{star} ± {error}{sign}{theirs}"
 
         head = ["system", *self.tasks, "k", "time", "state"]
@@ -524,7 +529,9 @@ _HTML = """<table class="lml-results">
 def describe_run(rows: _Rows) -> str:
     """Data set, splits and versions of the rows of a results file, in one line of text."""
     if not rows:
-        raise ValueError("there are no rows: run `python -m lml.experiments run DATASET` first")
+        raise ValueError(
+            "there are no rows: run `python -m lml.studies.experiments run DATASET` first"
+        )
     splits = sorted({int(row["split"]) for row in rows})
     span = f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else f"{splits[0]}"
     names = ", ".join(dict.fromkeys(row["dataset"] for row in rows))
@@ -552,7 +559,8 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6, 0.8 + 0.32 * len(table.lines)), layout="constrained")
-    cells, places = [line.cells[task] for line in table.lines], np.arange(len(table.lines))
+    cells = [line.cells[task] for line in table.lines]
+    places = np.arange(len(table.lines))
     theirs = [(c.printed, y) for y, c in enumerate(cells) if c.printed is not None]
     means, errors = np.array([[c.mean, c.error] for c in cells]).T
     ax.errorbar(means, places, xerr=errors, fmt="ko", capsize=3, label="this book")
@@ -649,10 +657,12 @@ def confront(
         One line for each pair. The verdict is "within noise" if our interval contains zero,
         else "same direction" or "other direction" than printed, "new" if nothing is printed.
     """
-    dataset, body = rows[0]["dataset"], []
+    dataset = rows[0]["dataset"]
+    body = []
     printed = {r["system"]: r for r in paper if (r["dataset"], r["task"]) == (dataset, task)}
     for first, second in pairs:
-        ours, theirs = compare_systems(rows, first, second, task), np.nan
+        ours = compare_systems(rows, first, second, task)
+        theirs = np.nan
         if first in printed and second in printed:
             theirs = round(printed[first]["error"] - printed[second]["error"], 2)
         shown = "" if np.isnan(theirs) else f"{theirs:+.2f}"

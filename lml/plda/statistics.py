@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from lml.fisher import _leading, fisher_directions
-from lml.initialisation import _residual_directions, orthonormal_rows
+from lml.initialization import _residual_directions, orthonormal_rows
 from lml.lifelong import _fits
-from lml.metrics import _Floats, _Matrix, _Places
-from lml.state import about, decode, encode, expect
-from lml.two_covariance import (
+from lml.plda.model import (
     LogRatioMetric,
     Moments,
     _discriminants,
     _joint,
     _merged,
 )
+from lml.state import about, decode, encode, expect
+from lml.utils.typing import Floats, Indices, Matrix
 
 __all__ = ["Follow", "PLDAState", "Pool", "TaskMemory", "remembered_moments", "whitened_rows"]
 
 
 def whitened_rows(
-    within: _Floats, spread: _Floats, regularization: float, n_components: int
-) -> _Floats:
+    within: Floats, spread: Floats, regularization: float, n_components: int
+) -> Floats:
     """Rows T of a dictionary: T (S + rho I) T' = I, T B T' diagonal and falling.
 
     Parameters
@@ -55,10 +55,11 @@ def whitened_rows(
 
     Notes
     -----
-    Derived in chapter 26 (plda_memory), eqs. (plda-dictionary) and (plda-span).
+    Derived in chapter 22 (plda_memory), eqs. (plda-dictionary) and (plda-span).
     """
     k = len(within)
-    Z, sigma = np.eye(k), within + regularization * np.eye(k)
+    Z = np.eye(k)
+    sigma = within + regularization * np.eye(k)
     if n_components < k:
         best = _leading(within, spread, regularization, max(1, n_components // 2))
         best = orthonormal_rows(best)
@@ -72,15 +73,16 @@ def whitened_rows(
     return T * np.sign(largest)
 
 
-def _code(scatter: _Floats, T: _Floats, regularization: float) -> _Floats:
+def _code(scatter: Floats, T: Floats, regularization: float) -> Floats:
     """T (S + rho I) T', symmetric."""
     code = T @ scatter @ T.T + regularization * (T @ T.T)
     return (code + code.T) / 2
 
 
-def _guesses(loss: float, counts: _Places) -> bool:
+def _guesses(loss: float, counts: Indices) -> bool:
     """Whether a mean loss of rows of these classes is guessing's within noise, if that is small."""
-    n, guessed = counts.sum(), 1 - np.sum((counts / counts.sum()) ** 2)
+    n = counts.sum()
+    guessed = 1 - np.sum((counts / counts.sum()) ** 2)
     noise = 2 * np.sqrt(loss * (1 - loss) / n)
     return bool(loss + noise > guessed >= 5 * noise)
 
@@ -133,14 +135,14 @@ class TaskMemory(_LastVisit):
 
     number: int
     classes: tuple[Any, ...]
-    counts: _Places
-    mean: _Floats
-    code: _Floats
-    class_means: _Floats
+    counts: Indices
+    mean: Floats
+    code: Floats
+    class_means: Floats
     trace: float
     scale: float
     family: int
-    losses: _Floats
+    losses: Floats
     n_visits: int
 
     @property
@@ -161,7 +163,7 @@ class TaskMemory(_LastVisit):
         return _guesses(float(self.losses.min()), self.counts)
 
     @property
-    def spread(self) -> _Floats:
+    def spread(self) -> Floats:
         """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
         return np.sqrt(self.counts)[:, None] * self.class_means
 
@@ -203,9 +205,9 @@ class PLDAState:
         Moves of the dictionary since there are sums.
     """
 
-    dictionary: _Floats
+    dictionary: Floats
     tasks: tuple[tuple[Hashable, TaskMemory], ...]
-    families: dict[int, tuple[_Floats, _Floats]]
+    families: dict[int, tuple[Floats, Floats]]
     regularization: float
     root: int
     columns: tuple[Any, ...] | None = None
@@ -231,7 +233,7 @@ class PLDAState:
         """Sums over the tasks of a family, those that guess apart."""
         return [pool for key, pool in self.pools.items() if key is not None and key[0] == family]
 
-    def shared(self, family: int) -> tuple[_Floats, _Floats]:
+    def shared(self, family: int) -> tuple[Floats, Floats]:
         """Within code (d, d) and spread of a family."""
         if family in self.families:
             return self.families[family]
@@ -241,7 +243,7 @@ class PLDAState:
         return _code(within, T, self.regularization), spread @ T.T
 
 
-def _extended(Q: _Floats, rows: _Floats) -> _Floats:
+def _extended(Q: Floats, rows: Floats) -> Floats:
     """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
     rows = rows[np.any(rows, axis=1)]
     for _ in range(2):  # once more for what rounding has left
@@ -253,10 +255,10 @@ def _extended(Q: _Floats, rows: _Floats) -> _Floats:
 
 def remembered_moments(
     memory: TaskMemory,
-    dictionary: _Floats,
+    dictionary: Floats,
     regularization: float,
-    basis: _Floats,
-    back: _Floats | None = None,
+    basis: Floats,
+    back: Floats | None = None,
 ) -> Moments:
     """Moments of a task, from its memory, in the coordinates of an orthonormal basis.
 
@@ -279,9 +281,10 @@ def remembered_moments(
 
     Notes
     -----
-    Derived in chapter 26 (plda_memory), eqs. (plda-move) and (plda-tail).
+    Derived in chapter 22 (plda_memory), eqs. (plda-move) and (plda-tail).
     """
-    (d, D), k = dictionary.shape, len(basis)
+    k = len(basis)
+    (d, D) = dictionary.shape
     back = linalg.inv(dictionary @ basis[:d].T) if back is None else back
     scatter = back @ memory.code @ back.T - regularization * np.eye(d)
     if memory.trace <= 1e-12 * D * memory.scale:
@@ -296,13 +299,13 @@ def remembered_moments(
 
 
 def _basis(
-    X: _Matrix,
-    y: _Places,
-    L: _Floats | None,
+    X: Matrix,
+    y: Indices,
+    L: Floats | None,
     n_components: int,
     regularization: float,
     rng: np.random.Generator,
-) -> _Floats:
+) -> Floats:
     """Orthonormal rows that hold the dictionary and the leading directions of new rows."""
     D = X.shape[1]
     if n_components >= D and (L is None or len(L) == D):
@@ -314,7 +317,7 @@ def _basis(
     return Q if len(Q) else np.eye(1, D)  # rows of zeros
 
 
-def _written(moments: Moments, T: _Floats, regularization: float, moves: int = 0) -> dict[str, Any]:
+def _written(moments: Moments, T: Floats, regularization: float, moves: int = 0) -> dict[str, Any]:
     """What a task remembers of its moments in the rows T of a dictionary."""
     return {
         "classes": moments.labels,
@@ -343,15 +346,15 @@ class Follow(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 26 (plda_memory), eq. (plda-follow).
+    Derived in chapter 22 (plda_memory), eq. (plda-follow).
     """
 
-    map: _Floats
-    outside: _Floats
-    gram: _Floats
+    map: Floats
+    outside: Floats
+    gram: Floats
     n_outside: int
 
-    def scatter(self, code: _Floats, trace: float) -> _Floats:
+    def scatter(self, code: Floats, trace: float) -> Floats:
         """A scatter whose trace in the input space is known, (m, m), symmetric."""
         moved = self.map @ code @ self.map.T
         if self.n_outside:
@@ -360,21 +363,23 @@ class Follow(NamedTuple):
         return (moved + moved.T) / 2
 
 
-def _follow(L: _Floats, rows: _Floats) -> Follow:
+def _follow(L: Floats, rows: Floats) -> Follow:
     """From the dictionary L (d, D) to other rows (m, D)."""
     d, D = L.shape
     if d == D:
         R = linalg.inv(L)
         return Follow(rows @ R, np.zeros((len(rows), len(rows))), R.T @ R, 0)
     Q = orthonormal_rows(L)
-    R, inside = linalg.inv(L @ Q.T), rows @ Q.T
+    R = linalg.inv(L @ Q.T)
+    inside = rows @ Q.T
     return Follow(inside @ R, rows @ rows.T - inside @ inside.T, R.T @ R, D - d)
 
 
 def _followed(memory: TaskMemory, move: Follow, regularization: float, moves: int) -> TaskMemory:
     """A memory after a move of the dictionary."""
     trace = _full_trace(memory, regularization, move.gram.shape[0] + move.n_outside)
-    code, means = move.scatter(memory.code, trace), memory.class_means @ move.map.T
+    code = move.scatter(memory.code, trace)
+    means = memory.class_means @ move.map.T
     return replace(memory, code=code, class_means=means, moves=moves)
 
 
@@ -387,20 +392,23 @@ def _parted(a: Moments, b: Moments) -> Moments:
     """Moments of a without the rows of b, which are among them."""
     place = {label: number for number, label in enumerate(a.labels)}
     places = [place[label] for label in b.labels]
-    counts, sums = a.counts.copy(), a.counts[:, None] * a.means
+    counts = a.counts.copy()
+    sums = a.counts[:, None] * a.means
     counts[places] -= b.counts
     sums[places] -= b.counts[:, None] * b.means
     left = np.flatnonzero(counts)
-    n, means = counts[left], sums[left] / counts[left, None]
+    n = counts[left]
+    means = sums[left] / counts[left, None]
     gaps = [np.sqrt(n)[:, None] * (means - a.means[left])]
     gaps.append(np.sqrt(b.counts)[:, None] * (b.means - a.means[places]))
     gap = np.concatenate(gaps)
-    within, trace = a.within - b.within - gap.T @ gap, a.trace - b.trace - np.sum(gap**2)
+    within = a.within - b.within - gap.T @ gap
+    trace = a.trace - b.trace - np.sum(gap**2)
     labels = tuple(a.labels[number] for number in left)
     return Moments(labels, n, means, within, max(float(trace), 0.0), a.n_features)
 
 
-def _span(L: _Floats) -> _Floats:
+def _span(L: Floats) -> Floats:
     """Orthonormal rows of the span of a dictionary."""
     return np.eye(len(L)) if len(L) == L.shape[1] else orthonormal_rows(L)
 
@@ -428,16 +436,16 @@ class Pool:
 
     Notes
     -----
-    Derived in chapter 26 (plda_memory), eqs. (plda-sums) and (plda-part).
+    Derived in chapter 22 (plda_memory), eqs. (plda-sums) and (plda-part).
     """
 
     size: int
-    within: _Floats
-    between: _Floats
+    within: Floats
+    between: Floats
     trace: float
     joined: Moments | None
-    losses: dict[tuple[int, ...], tuple[int, _Floats]]
-    rows: _Floats | None = None
+    losses: dict[tuple[int, ...], tuple[int, Floats]]
+    rows: Floats | None = None
     rows_trace: float = 0.0
 
     @property
@@ -468,15 +476,18 @@ class Pool:
         self, other: "Pool", sign: int, join: Callable[[Moments, Moments], Moments]
     ) -> "Pool":
         joined = join(self.joined, other.joined) if self.joined and other.joined else None
-        a, b = self.rows, other.rows
+        a = self.rows
+        b = other.rows
         rows = None if a is None or b is None else a + sign * b
-        within, between = self.within + sign * other.within, self.between + sign * other.between
+        within = self.within + sign * other.within
+        between = self.between + sign * other.between
         losses = self._losses_with(other, sign)
-        n, trace = self.size + sign * other.size, max(self.trace + sign * other.trace, 0.0)
+        n = self.size + sign * other.size
+        trace = max(self.trace + sign * other.trace, 0.0)
         rows_trace = max(self.rows_trace + sign * other.rows_trace, 0.0)
         return Pool(n, within, between, trace, joined, losses, rows, rows_trace)
 
-    def _losses_with(self, other: "Pool", sign: int) -> dict[tuple[int, ...], tuple[int, _Floats]]:
+    def _losses_with(self, other: "Pool", sign: int) -> dict[tuple[int, ...], tuple[int, Floats]]:
         """Sums of tables of losses with those of other tasks, or without them."""
         losses = dict(self.losses)
         for shape, (n, table) in other.losses.items():
@@ -487,18 +498,22 @@ class Pool:
 
     def moved(self, move: Follow) -> "Pool":
         """The sums in other coordinates."""
-        joined, rows, A = self.joined, self.rows, move.map
+        joined = self.joined
+        rows = self.rows
+        A = move.map
         if joined is not None and rows is not None:
             gaps = A @ (joined.within - rows) @ A.T  # of class means: nothing of them is outside
-            rows, gaps = move.scatter(rows, self.rows_trace), (gaps + gaps.T) / 2
+            rows = move.scatter(rows, self.rows_trace)
+            gaps = (gaps + gaps.T) / 2
             joined = joined._replace(means=joined.means @ A.T, within=rows + gaps)
             joined = joined._replace(trace=self.rows_trace + float(np.trace(gaps)))
-        within, between = move.scatter(self.within, self.trace), A @ self.between @ A.T
+        within = move.scatter(self.within, self.trace)
+        between = A @ self.between @ A.T
         between = (between + between.T) / 2
         return replace(self, within=within, between=between, joined=joined, rows=rows)
 
     @cached_property
-    def spread(self) -> _Floats:
+    def spread(self) -> Floats:
         """Rows whose scatter is the sum of B_t."""
         values, V = linalg.eigh(self.between)
         used = values > values[-1] * len(values) * np.finfo(float).eps
@@ -506,21 +521,26 @@ class Pool:
 
     def scatters(
         self, own: Moments | None = None, shared_labels: bool = False
-    ) -> tuple[_Floats, _Floats]:
+    ) -> tuple[Floats, Floats]:
         """Within scatter and spread of these tasks and one more, as `pooled_scatters` has them."""
         if shared_labels and self.joined is not None:
             joined = self.joined
             joined = joined if own is None else _merged(joined, own, np.zeros(len(joined.within)))
             return joined.scatter, joined.spread
-        within, rows, size = self.within, self.spread, self.size
+        within = self.within
+        rows = self.spread
+        size = self.size
         if own is not None:
-            within, rows, size = within + own.scatter, np.concatenate([rows, own.spread]), size + 1
+            within = within + own.scatter
+            rows = np.concatenate([rows, own.spread])
+            size = size + 1
         return within / size, rows / np.sqrt(size)
 
 
 def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
     """The sums of one task."""
-    F, losses = moments.spread, {memory.losses.shape: (1, memory.losses)}
+    F = moments.spread
+    losses = {memory.losses.shape: (1, memory.losses)}
     parts = moments.scatter, F.T @ F, memory.trace / memory.scale
     if not shared_labels:
         return Pool(1, *parts, None, losses)
@@ -540,11 +560,13 @@ def _drowned(rest: Pool, whole: Pool) -> bool:
 
 
 def _all_moments(
-    state: PLDAState, memories: Mapping[Hashable, TaskMemory], basis: _Floats
+    state: PLDAState, memories: Mapping[Hashable, TaskMemory], basis: Floats
 ) -> dict[Hashable, Moments]:
     """Moments of tasks in an orthonormal basis; the dictionary is inverted once."""
-    L, rho = state.dictionary, state.regularization
-    back, now = linalg.inv(L @ basis[: len(L)].T), state.current
+    L = state.dictionary
+    rho = state.regularization
+    back = linalg.inv(L @ basis[: len(L)].T)
+    now = state.current
     return {u: remembered_moments(now(m), L, rho, basis, back) for u, m in memories.items()}
 
 
@@ -553,7 +575,8 @@ _Key = tuple[int, bool] | None
 
 def _pools(state: PLDAState, shared_labels: bool, wanted: Any = None) -> dict[_Key, Pool]:
     """Sums over the tasks of a state, made anew; all, or those with a wanted key."""
-    Q, pools = _span(state.dictionary), dict[_Key, Pool]()
+    Q = _span(state.dictionary)
+    pools = dict[_Key, Pool]()
     keys = {u: _keys(m) for u, m in state.tasks}
     chosen = {u: m for u, m in state.tasks if wanted is None or set(wanted) & set(keys[u])}
     for u, moments in _all_moments(state, chosen, Q).items():
@@ -570,7 +593,8 @@ def _keys(memory: TaskMemory) -> tuple[_Key, ...]:
 
 def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
     """Sums without those of a task, made anew where it was nearly all that was in them."""
-    memory, pools = dict(state.tasks).get(task), dict(state.pools)
+    memory = dict(state.tasks).get(task)
+    pools = dict(state.pools)
     if memory is None:
         return pools
     shared = pools[None].joined is not None
@@ -586,7 +610,7 @@ def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
     return pools
 
 
-def _moved_pools(pools: Mapping[_Key, Pool], old: _Floats, new: _Floats) -> dict[_Key, Pool]:
+def _moved_pools(pools: Mapping[_Key, Pool], old: Floats, new: Floats) -> dict[_Key, Pool]:
     """Sums in another orthonormal basis."""
     if len(old) == len(new) == old.shape[1]:
         return dict(pools)  # both are I
@@ -613,7 +637,7 @@ def _partner_pools(
     return {f: sharing[f] for f in sorted(largest[:most])}, new
 
 
-def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[_Floats, _Floats]:
+def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[Floats, Floats]:
     """Scatters of all tasks and one more, for the dictionary; labels are joined within families."""
     groups: dict[int, Pool] = {}
     for key, pool in pools.items():
@@ -648,20 +672,21 @@ def _with_sums(
     state: PLDAState, task: Hashable, memory: TaskMemory, shared_labels: bool
 ) -> PLDAState:
     """The state with a task's statistics in the sums."""
-    moments, pools = _all_moments(state, {task: memory}, _span(state.dictionary)), dict(state.pools)
+    moments = _all_moments(state, {task: memory}, _span(state.dictionary))
+    pools = dict(state.pools)
     own = _pool(memory, moments[task], shared_labels)
     for key in _keys(memory):
         pools[key] = pools[key].plus(own) if key in pools else own
     return replace(state, pools=pools)
 
 
-def _table(losses: _Floats, shape: tuple[int, int]) -> _Floats:
+def _table(losses: Floats, shape: tuple[int, int]) -> Floats:
     """Losses of all candidates; none where other candidates were tried."""
     fits = all(n in (1, wanted) for n, wanted in zip(losses.shape, shape, strict=True))
     return np.broadcast_to(losses, shape) if fits else np.zeros(shape)
 
 
-def _common(state: PLDAState, family: int, shape: tuple[int, int]) -> _Floats:
+def _common(state: PLDAState, family: int, shape: tuple[int, int]) -> Floats:
     """Mean over a family of the losses of all candidates."""
     if family in state.families or not state.pools:
         tables = [_table(m.losses, shape) for _, m in state.tasks if m.family == family]
@@ -682,7 +707,8 @@ def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     arrays["class_means"] = np.concatenate([np.zeros((0, d)), *(m.class_means for m in memories)])
     tasks = [_pack_memory(u, m, place, arrays) for place, (u, m) in enumerate(state.tasks)]
     for f, (within, spread) in state.families.items():
-        arrays[f"within{f}"], arrays[f"spread{f}"] = within, spread
+        arrays[f"within{f}"] = within
+        arrays[f"spread{f}"] = spread
     facts = {"tasks": tasks, "families": list(state.families), "columns": encode(state.columns)}
     facts |= {"root": state.root, "regularization": float(state.regularization)}
     return facts | _pack_sums(state, arrays)
@@ -705,7 +731,8 @@ def _pack_memory(
     arrays[f"losses{place}"] = memory.losses
     frozen = memory.frozen
     if frozen is not None:
-        arrays[f"frozen_mean{place}"], arrays[f"frozen_rows{place}"] = frozen.mean, frozen.factor
+        arrays[f"frozen_mean{place}"] = frozen.mean
+        arrays[f"frozen_rows{place}"] = frozen.factor
         arrays[f"frozen_between{place}"] = frozen.between
     with about(f"task {task!r}"):
         form = {name: encode(kind(getattr(memory, name))) for name, kind in _RECORD.items()}
@@ -722,12 +749,12 @@ def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -
     return array
 
 
-def _shares(A: _Floats) -> bool:
+def _shares(A: Floats) -> bool:
     """Whether there are numbers and all are from 0 to 1."""
     return A.size > 0 and bool(0 <= A.min() <= A.max() <= 1)
 
 
-def _symmetric(A: _Floats) -> bool:
+def _symmetric(A: Floats) -> bool:
     """Whether a matrix is square and symmetric."""
     return A.shape == A.T.shape and np.array_equal(A, A.T)
 
@@ -736,8 +763,10 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
     """The state that `_pack` took apart, or an error that names what does not fit."""
     keys = {"tasks", "families", "columns", "root", "regularization", "pools", "move", "moves"}
     expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
-    L, rho = _taken(arrays, "dictionary", (None, None)), form["regularization"]
-    (d, D), records = L.shape, _unpack_records(form["tasks"])
+    L = _taken(arrays, "dictionary", (None, None))
+    rho = form["regularization"]
+    records = _unpack_records(form["tasks"])
+    (d, D) = L.shape
     expect(bool(d) == bool(records) and d <= D, "dictionary", L.shape, "rows where there are tasks")
     expect(_fits(rho, float) and rho > 0, "regularization", rho, "a number above 0")
     _check_columns(form, D)
@@ -752,7 +781,7 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
 
 def _unpack_families(
     form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]], may_lack: bool = False
-) -> dict[int, tuple[_Floats, _Floats]]:
+) -> dict[int, tuple[Floats, Floats]]:
     """Shared statistics of the families that tasks belong to; there may be sums in their place."""
     fits = type(form) is list and all(type(f) is int for f in form)
     fits = fits and (sorted(form) == sorted(wanted) or (may_lack and not form))
@@ -771,7 +800,8 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
     for name, kind in kinds.items():
         fits = _fits(values[name], kind) and (name != "scale" or values[name] > 0)
         expect(fits, f"{name} of task {place}", values[name], kind.__name__)
-    guessed, classes = values["guessed"], values["classes"]
+    guessed = values["guessed"]
+    classes = values["classes"]
     fits = guessed is None or type(guessed) is bool
     expect(fits, f"guessed of task {place}", guessed, "a bool or None")
     expect(len(set(classes)) == len(classes) > 1, f"classes of task {place}", classes, "different")
@@ -781,7 +811,8 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
 def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
     """Tasks and what is no array in their memories."""
     expect(type(forms) is list, "tasks", forms, "a list")
-    kinds, records = {"task": object, "frozen": bool, "guessed": object, **_RECORD}, {}
+    kinds = {"task": object, "frozen": bool, "guessed": object, **_RECORD}
+    records = {}
     for place, form in enumerate(forms):
         fits = type(form) is dict and set(form) == set(kinds)
         expect(fits, f"task {place}", form, f"an object with {list(kinds)}")
@@ -798,10 +829,14 @@ def _unpack_tasks(
     records: Mapping[Any, dict[str, Any]], d: int, D: int, arrays: dict[str, NDArray[Any]]
 ) -> tuple[tuple[Hashable, TaskMemory], ...]:
     """Tasks and their memories, from records and arrays of all tasks side by side."""
-    m, n = len(records), sum(len(record["classes"]) for record in records.values())
-    codes, means = _taken(arrays, "codes", (m, d, d)), _taken(arrays, "means", (m, D))
-    counts, class_means = _taken(arrays, "counts", (n,)), _taken(arrays, "class_means", (n, d))
-    tasks, first = [], 0
+    m = len(records)
+    n = sum(len(record["classes"]) for record in records.values())
+    codes = _taken(arrays, "codes", (m, d, d))
+    means = _taken(arrays, "means", (m, D))
+    counts = _taken(arrays, "counts", (n,))
+    class_means = _taken(arrays, "class_means", (n, d))
+    tasks = []
+    first = 0
     for place, (task, record) in enumerate(records.items()):
         own = slice(first, first := first + len(record["classes"]))
         expect(_symmetric(codes[place]), f"code of task {place}", codes[place], "symmetric")
@@ -818,7 +853,8 @@ def _unpack_tasks(
 
 
 def _check_columns(form: Any, n_features: int) -> None:
-    columns, root = decode(form["columns"]), form["root"]
+    columns = decode(form["columns"])
+    root = form["root"]
     fits = columns is None or len(set(columns)) == len(columns) == n_features
     fits = fits and all(type(name) is str for name in columns or ())
     expect(fits, "columns", columns, f"{n_features} different names")
@@ -841,7 +877,8 @@ def _pack_sums(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dict[str, Any]:
-    arrays[f"pool{place}_within"], arrays[f"pool{place}_between"] = pool.within, pool.between
+    arrays[f"pool{place}_within"] = pool.within
+    arrays[f"pool{place}_between"] = pool.between
     for number, (_, table) in enumerate(pool.losses.values()):
         arrays[f"pool{place}_losses{number}"] = table
     form = {"key": encode(key), "size": pool.size, "trace": float(pool.trace), "joined": None}
@@ -858,7 +895,8 @@ def _unpack_sums(
     form: Any, tasks: Sequence[tuple[Hashable, TaskMemory]], d: int, D: int, arrays: dict[str, Any]
 ) -> tuple[dict[_Key, Pool], Follow | None, int]:
     """What `_pack_sums` took apart."""
-    moves, forms = form["moves"], form["pools"]
+    moves = form["moves"]
+    forms = form["pools"]
     expect(_fits(moves, int) and type(form["move"]) is bool, "moves", moves, "a whole number")
     behind = {moves - memory.moves for _, memory in tasks}
     fits = behind <= {0, 1} and form["move"] == (1 in behind)
@@ -876,9 +914,12 @@ def _unpack_sums(
 def _unpack_pool(
     form: Any, place: int, d: int, D: int, arrays: dict[str, Any]
 ) -> tuple[_Key, Pool]:
-    keys, name = {"key", "size", "trace", "joined", "losses"}, f"pool{place}"
+    keys = {"key", "size", "trace", "joined", "losses"}
+    name = f"pool{place}"
     expect(type(form) is dict and set(form) == keys, name, form, f"an object with {keys}")
-    size, trace, counts = form["size"], form["trace"], form["losses"]
+    size = form["size"]
+    trace = form["trace"]
+    counts = form["losses"]
     fits = _fits(size, int) and _fits(trace, float) and type(counts) is list
     expect(fits and all(_fits(n, int) for n in counts), name, form, "whole numbers and a trace")
     losses = _unpack_losses(counts, size, name, arrays)
@@ -916,7 +957,7 @@ def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
 
 def _unpack_losses(
     counts: Sequence[int], size: int, name: str, arrays: dict[str, Any]
-) -> dict[tuple[int, ...], tuple[int, _Floats]]:
+) -> dict[tuple[int, ...], tuple[int, Floats]]:
     """Sums of tables of losses in a pool."""
     tables = [_taken(arrays, f"{name}_losses{n}", (None, None)) for n in range(len(counts))]
     losses = {table.shape: (n, table) for n, table in zip(counts, tables)}

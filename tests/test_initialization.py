@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg, sparse
 
 from lml.fisher import local_fisher_basis
-from lml.initialisation import complete_dictionary, initial_dictionary, orthonormal_rows
+from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
 
 
 def rows_of(n, D, classes, seed=0):

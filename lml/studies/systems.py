@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from lml.baselines.ella import ELLA
-from lml.baselines.lmnn import LMNN
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import OffDiagonalLearner
@@ -23,11 +22,13 @@ from lml.baselines.omtrsl import MultiTaskOASIS
 from lml.baselines.pooled import PooledMetricLearner
 from lml.datasets import Task
 from lml.lifelong import LifelongMetricLearner
-from lml.metrics import FactoredMetric, _Matrix
+from lml.lmnn import LMNN
+from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
+from lml.utils.typing import Matrix
 
 __all__ = ["N_COMPONENTS", "PAPER_GRID", "SYSTEMS", "Fitted", "System"]
 
@@ -39,7 +40,7 @@ class Fitted:
     """What a system has learnt from all tasks."""
 
     # (X, task name, k) to labels (n, k), nearest first; (n, 1) of a classifier
-    labels: Callable[[_Matrix, Any, int], NDArray[Any]]
+    labels: Callable[[Matrix, Any, int], NDArray[Any]]
     nbytes: int  # what the learner keeps, training rows excluded
 
 
@@ -51,14 +52,14 @@ def _by_neighbors(
     if metric_type == "distance":
         metrics = {name: metric.psd() for name, metric in metrics.items()}
 
-    def labels(X: _Matrix, name: Any, k: int) -> NDArray[Any]:
+    def labels(X: Matrix, name: Any, k: int) -> NDArray[Any]:
         nearest, _ = k_nearest(metrics[name], X, known[name].X_train, metric_type, k)
         return known[name].y_train[nearest]
 
     return Fitted(labels, nbytes)
 
 
-def _by_classifiers(predict: Callable[[_Matrix, Any], NDArray[Any]], nbytes: int) -> Fitted:
+def _by_classifiers(predict: Callable[[Matrix, Any], NDArray[Any]], nbytes: int) -> Fitted:
     """A fitted system that answers with one label a row; predict takes rows and a name."""
     return Fitted(lambda X, name, k: np.asarray(predict(X, name))[:, None], nbytes)
 
@@ -94,7 +95,7 @@ class _Recalled(BaseEstimator):
         self.fits = fits
         self.init = init  # where the estimator starts, if it is not its own start
 
-    def fit(self, X: _Matrix, y: NDArray[Any]) -> Self:
+    def fit(self, X: Matrix, y: NDArray[Any]) -> Self:
         learner = clone(self.estimator)
         if self.init is not None:
             learner.set_params(init=self.init)

@@ -1,5 +1,5 @@
 # Generated from book/transfer.ipynb by tools/tangle.py: edit the chapter.
-"""What lifelong learning is worth on real data: ``python -m lml.transfer run isolet``.
+"""What lifelong learning is worth on real data: ``python -m lml.studies.transfer run isolet``.
 
 Streams of tasks in which every task is measured after every step, with settings chosen by
 validation in the rows seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
@@ -26,7 +26,22 @@ from sklearn.linear_model import LogisticRegression
 
 from lml.datasets import Task, _load, _make_task, _split_rows, load_sentiment_tasks
 from lml.evaluation import _nbytes
-from lml.experiments import (
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import pairwise_scores
+from lml.neighbors import majority_vote
+from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
+from lml.plda.model import (
+    Moments,
+    _discriminants,
+    _log_ratios,
+    _mixed,
+    _moments,
+    _short,
+    pooled_scatters,
+    shrunken_variances,
+)
+from lml.studies.experiments import (
     DATASETS,
     Protocol,
     _folds,
@@ -38,22 +53,8 @@ from lml.experiments import (
     run_jobs,
     tune,
 )
-from lml.lifelong import LifelongMetricLearner
-from lml.metrics import _Floats, pairwise_scores
-from lml.neighbors import majority_vote
-from lml.oasis import OASIS
-from lml.plda import LifelongPLDA
-from lml.systems import SYSTEMS, _Fits
-from lml.two_covariance import (
-    Moments,
-    _discriminants,
-    _log_ratios,
-    _mixed,
-    _moments,
-    _short,
-    pooled_scatters,
-    shrunken_variances,
-)
+from lml.studies.systems import SYSTEMS, _Fits
+from lml.utils.typing import Floats
 
 __all__ = [
     "FOLLOWERS",
@@ -102,13 +103,13 @@ class TransferRow:
     versions: str
 
 
-def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> _Floats:
+def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> Floats:
     """Errors of every task after every step, in per cent.
 
     Parameters
     ----------
     rows : list of dict
-        Rows of one study and data set, as `lml.comparison.read_rows` gives them.
+        Rows of one study and data set, as `lml.studies.comparison.read_rows` gives them.
     system : str
 
     Returns
@@ -124,7 +125,7 @@ def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> _Floats:
 
     Notes
     -----
-    Derived in chapter 34 (transfer), eq. (transfer-matrix).
+    Derived in chapter 19 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -141,15 +142,15 @@ def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> _Floats:
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 34 (transfer), eq. (transfer-values).
+    Derived in chapter 19 (transfer), eq. (transfer-values).
     """
 
-    arrival: _Floats  # mean error on arrival
-    final: _Floats  # mean error after all tasks
-    backward: _Floats  # arrival - final, mean over all tasks but the last
+    arrival: Floats  # mean error on arrival
+    final: Floats  # mean error after all tasks
+    backward: Floats  # arrival - final, mean over all tasks but the last
 
 
-def transfer_values(matrices: _Floats) -> Transfer:
+def transfer_values(matrices: Floats) -> Transfer:
     """Arrival, final error and backward transfer of matrices (n_units, n_tasks, n_tasks).
 
     Examples
@@ -159,10 +160,11 @@ def transfer_values(matrices: _Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 34 (transfer), eq. (transfer-values).
+    Derived in chapter 19 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
-    arrival, final = np.diagonal(R, axis1=1, axis2=2), R[:, -1]
+    arrival = np.diagonal(R, axis1=1, axis2=2)
+    final = R[:, -1]
     return Transfer(arrival.mean(1), final.mean(1), (arrival - final)[:, :-1].mean(1))
 
 
@@ -187,8 +189,11 @@ def load_speaker_tasks(
     -----
     Derived in chapter 2 (datasets), eq. (datasets-speaker).
     """
-    (arrays,), rng = _load("isolet", download_if_missing), np.random.RandomState(random_state)
-    X, y, tasks = arrays["Xq"] / float(arrays["divisor"]), arrays["y"], []
+    rng = np.random.RandomState(random_state)
+    (arrays,) = _load("isolet", download_if_missing)
+    X = arrays["Xq"] / float(arrays["divisor"])
+    y = arrays["y"]
+    tasks = []
     for first in range(1, 151, n_speakers):
         own = np.flatnonzero((arrays["speaker"] - first) // n_speakers == 0)
         rows = _split_rows(len(own), 1 / 3, 0.2, rng)
@@ -217,9 +222,11 @@ def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
     Task
     """
     changed: dict[str, Any] = {}
-    classes, columns = np.unique(task.y_train), rng.permutation(task.X_train.shape[1])
+    classes = np.unique(task.y_train)
+    columns = rng.permutation(task.X_train.shape[1])
     for part in ("train", "validation", "test"):
-        X, y = getattr(task, f"X_{part}"), getattr(task, f"y_{part}")
+        X = getattr(task, f"X_{part}")
+        y = getattr(task, f"y_{part}")
         if how == "shuffled":
             changed[f"X_{part}"] = X[:, columns]
         elif how == "renamed":
@@ -232,7 +239,8 @@ def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
 def load_ruined_tasks(dataset: str, random_state: int | None = None) -> list[Task]:
     """The tasks of a table, with ruined copies of the second to fourth task between them."""
     tasks = DATASETS[dataset].load(random_state=random_state)
-    rng, stream = np.random.default_rng(random_state), tasks[:1]
+    rng = np.random.default_rng(random_state)
+    stream = tasks[:1]
     for n, how in enumerate(RUINED, start=1):
         stream += [ruined_task(tasks[n], how, rng), tasks[n]]
     return stream + tasks[len(RUINED) + 1 :]
@@ -263,7 +271,7 @@ def _ordered(dataset: str, split: int, order: int) -> list[Task]:
     return [tasks[t] for t in np.random.default_rng(order).permutation(len(tasks))]
 
 
-def best_setting(tables: Sequence[_Floats]) -> tuple[tuple[int, ...], float]:
+def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     """Place of the smallest entry in the mean of several tables, and that entry.
 
     Parameters
@@ -273,7 +281,7 @@ def best_setting(tables: Sequence[_Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 34 (transfer), eq. (transfer-choice).
+    Derived in chapter 19 (transfer), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
@@ -292,7 +300,7 @@ def _asked(task: Task, protocol: Protocol, seed: int) -> list[Task]:
 
 
 def _shares(
-    scores: _Floats, labels: NDArray[Any], y: NDArray[Any], ks: Sequence[int]
+    scores: Floats, labels: NDArray[Any], y: NDArray[Any], ks: Sequence[int]
 ) -> list[float]:
     """Shares of wrong answers by the references with the largest scores, for each k."""
     few = min(max(ks), scores.shape[1] - 1)
@@ -306,11 +314,11 @@ class _Learnt(NamedTuple):
     """The statistics of a task and the rows that it is asked with."""
 
     moments: Moments
-    mean: _Floats
+    mean: Floats
     task: Task
-    common: Mapping[Any, _Floats] | None = None  # class means of all tasks, each task's mean at 0
+    common: Mapping[Any, Floats] | None = None  # class means of all tasks, each task's mean at 0
 
-    def targets(self) -> _Floats:
+    def targets(self) -> Floats:
         """What each training row is pulled towards, less the mean of the task."""
         own = dict(zip(self.moments.labels, self.moments.means, strict=True))
         if self.common is not None:
@@ -324,16 +332,16 @@ def _learnt(task: Task) -> _Learnt:
     return _Learnt(*_moments(task.X_train, codes, labels.tolist()), task)
 
 
-def _common(moments: Sequence[Moments]) -> dict[Any, _Floats]:
+def _common(moments: Sequence[Moments]) -> dict[Any, Floats]:
     """Mean of each class over the rows of all tasks, each task's mean at 0."""
-    rows: dict[Any, list[tuple[int, _Floats]]] = {}
+    rows: dict[Any, list[tuple[int, Floats]]] = {}
     for m in moments:
         for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
             rows.setdefault(label, []).append((count, mean))
     return {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
 
 
-def _together(moments: Sequence[Moments], shared_labels: bool) -> tuple[_Floats, _Floats]:
+def _together(moments: Sequence[Moments], shared_labels: bool) -> tuple[Floats, Floats]:
     """What tasks say together, with no more rows of spread than features."""
     within, spread = pooled_scatters(moments, shared_labels)
     return within, _short(spread)
@@ -353,8 +361,8 @@ class Setting(NamedTuple):
 
 
 def _axes(
-    learnt: _Learnt, pooled: tuple[_Floats, _Floats], rho: float, weight: Any, whole: bool
-) -> tuple[_Floats, _Floats]:
+    learnt: _Learnt, pooled: tuple[Floats, Floats], rho: float, weight: Any, whole: bool
+) -> tuple[Floats, Floats]:
     """V (D, k) and psi (k,) of a task's read-out, rows measured in within-class units."""
     m = learnt.moments
     S, F = _mixed(weight, (m.scatter, m.spread), pooled)
@@ -364,16 +372,19 @@ def _axes(
 
 def _scored(
     learnt: _Learnt,
-    axes: tuple[_Floats, _Floats],
+    axes: tuple[Floats, Floats],
     part: str,
     choices: Iterable[tuple[_Triple, float]],
     ks: Sequence[int],
 ) -> list[list[float]]:
     """Errors on a part of a task for pairs of a shrinkage and a pull, and each k."""
-    t, (V, psi) = learnt.task, axes
-    X, y = getattr(t, f"X_{part}"), getattr(t, f"y_{part}")
+    t = learnt.task
+    (V, psi) = axes
+    X = getattr(t, f"X_{part}")
+    y = getattr(t, f"y_{part}")
     Q, R = ((rows - learnt.mean) @ V for rows in (X, t.X_train))
-    means, found = learnt.targets() @ V, []
+    means = learnt.targets() @ V
+    found = []
     for shrinkage, pull in choices:
         p = shrunken_variances(psi, *shrinkage)
         scores = _log_ratios(p, Q, (1 - pull) * R + pull * means)
@@ -400,7 +411,7 @@ class Grid:
         first = self.regularizations[i], self.weights[j], self.shrinkages[n]
         return Setting(*first, self.pulls[m], ks[k])
 
-    def table(self, learnt: _Learnt, pooled: tuple[_Floats, _Floats], ks: Sequence[int]) -> _Floats:
+    def table(self, learnt: _Learnt, pooled: tuple[Floats, Floats], ks: Sequence[int]) -> Floats:
         """Validation errors: regularizations x weights x shrinkages x pulls x ks."""
         shape = tuple(
             map(len, (self.regularizations, self.weights, self.shrinkages, self.pulls, ks))
@@ -427,7 +438,7 @@ class _Step(NamedTuple):
     state_bytes: int
 
 
-def _test_error(learnt: _Learnt, pooled: tuple[_Floats, _Floats], setting: Setting) -> float:
+def _test_error(learnt: _Learnt, pooled: tuple[Floats, Floats], setting: Setting) -> float:
     """Error of one read-out on the test rows of a task."""
     rho, weight, shrinkage, pull, k = setting
     axes = _axes(learnt, pooled, rho, weight, shrinkage[2] > 0)
@@ -438,14 +449,19 @@ class _Stream:
     """Tasks one after another, read in closed form from their statistics."""
 
     def __init__(self, grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> None:
-        self.grid, self.raw, self.protocol, self.seed = grid, raw, protocol, seed
-        self.tasks, self.ks = _refitted(raw, protocol, grid.refit), protocol.n_neighbors
+        self.grid = grid
+        self.raw = raw
+        self.protocol = protocol
+        self.seed = seed
+        self.tasks = _refitted(raw, protocol, grid.refit)
+        self.ks = protocol.n_neighbors
         self.learnt: list[_Learnt] = []
-        self.tables: list[_Floats] = []
+        self.tables: list[Floats] = []
 
     def learn(self) -> None:
         """The next task: the errors of all settings on its validation rows, its statistics."""
-        n, old = len(self.learnt), [known.moments for known in self.learnt]
+        n = len(self.learnt)
+        old = [known.moments for known in self.learnt]
         tables = []
         for part in _asked(self.raw[n], self.protocol, self.seed):
             own = _learnt(part)
@@ -458,13 +474,15 @@ class _Stream:
 
     def settings(self) -> list[Setting]:
         """The setting of each learnt task."""
-        grid, all_tables = self.grid, [self.tables] * len(self.tables)
+        grid = self.grid
+        all_tables = [self.tables] * len(self.tables)
         choices = [[table] for table in self.tables] if grid.each else all_tables
         return [grid.setting(best_setting(tables)[0], self.ks) for tables in choices]
 
     def errors(self) -> list[float]:
         """Test errors of all tasks; those that are still to come are read from shared statistics."""
-        moments, settings = [known.moments for known in self.learnt], self.settings()
+        moments = [known.moments for known in self.learnt]
+        settings = self.settings()
         pooled = _together(moments, self.grid.shared_labels)
         common = _common(moments) if self.grid.common else None
         read = zip([one._replace(common=common) for one in self.learnt], settings, strict=True)
@@ -481,21 +499,24 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 27 (plda), eq. (plda-bytes).
+    Derived in chapter 23 (plda), eq. (plda-bytes).
     """
-    n, n_classes = moments[0].n_features, sum(len(m.counts) for m in moments)
+    n = moments[0].n_features
+    n_classes = sum(len(m.counts) for m in moments)
     spread = len({label for m in moments for label in m.labels}) if shared_labels else n_classes
     return 8 * n * (n * (2 + len(moments)) + n_classes + len(moments) + min(n, spread))
 
 
 def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
     """Every step of a stream of closed-form read-outs."""
-    stream, steps = _Stream(grid, raw, protocol, seed), []
+    stream = _Stream(grid, raw, protocol, seed)
+    steps = []
     for _ in raw:
         begun = time.perf_counter()
         stream.learn()
         seconds = time.perf_counter() - begun
-        chosen, v = stream.settings(), best_setting(stream.tables)[1]
+        chosen = stream.settings()
+        v = best_setting(stream.tables)[1]
         said = [s._asdict() for s in (chosen if grid.each else chosen[-1:])]
         kept = plda_bytes([known.moments for known in stream.learnt], grid.shared_labels)
         steps.append(_Step(stream.errors(), v, said, seconds, kept))
@@ -516,13 +537,19 @@ def follow_learner(
     """
     if not enrolled or isinstance(enrolled, Mapping):
         raise ValueError(f"enrolled is {enrolled!r}: give a list of ways, [{{}}] leaves references")
-    tasks, ks, steps, tables = _refitted(raw, protocol), protocol.n_neighbors, [], []
+    tasks = _refitted(raw, protocol)
+    ks = protocol.n_neighbors
+    steps = []
+    tables = []
     learners = [_seeded(variant, seed) for variant in variants]
     for n, task in enumerate(tasks):
         begun = time.perf_counter()
         tables.append(_learn_and_try(learners, task, _asked(raw[n], protocol, seed), ks, enrolled))
         (i, p, j), v = best_setting(tables)
-        seconds, best, (k, how) = time.perf_counter() - begun, learners[i], (ks[j], enrolled[p])
+        seconds = time.perf_counter() - begun
+        best = learners[i]
+        k = ks[j]
+        how = enrolled[p]
         errors = [_asked_errors(best, t, "test", [k], [how])[0][0] for t in tasks[: n + 1]]
         errors += [float("nan")] * (len(tasks) - n - 1)
         said = {"variant": i, "n_neighbors": k, **(how if len(enrolled) > 1 else {})}
@@ -540,8 +567,12 @@ def _asked_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
     """Errors of a learner on a part of a known task for each way to enrol and each k."""
-    X, R, y = getattr(task, f"X_{part}"), task.X_train, task.y_train
-    metric, kind, errors = learner.task_metric(task.name), learner.metric_type_, []
+    X = getattr(task, f"X_{part}")
+    R = task.X_train
+    y = task.y_train
+    metric = learner.task_metric(task.name)
+    kind = learner.metric_type_
+    errors = []
     metric = metric.psd() if kind == "distance" else metric
     for how in enrolled:
         references = learner.enrol(R, y, task=task.name, **how) if how else R
@@ -556,7 +587,7 @@ def _learn_and_try(
     parts: Sequence[Task],
     ks: Sequence[int],
     enrolled: Sequence[Mapping[str, float]],
-) -> _Floats:
+) -> Floats:
     """Let learners see a task; mean errors (learners, enrolled, ks) on parts that were held out."""
     errors = []
     for part in parts if len(learners) * len(enrolled) * len(ks) > 1 else []:
@@ -588,7 +619,8 @@ def follow_joint(
     folds = _folds(raw, protocol.n_folds, seed)
     tables = [[_joint_errors(v, fold, "validation") for v in variants] for fold in folds]
     table = np.mean(tables, axis=(0, 2))
-    best, tasks = int(np.argmin(table)), _refitted(raw, protocol, refit)
+    best = int(np.argmin(table))
+    tasks = _refitted(raw, protocol, refit)
     begun = time.perf_counter()
     errors = _joint_errors(variants[best], tasks, "test")
     seconds = time.perf_counter() - begun
@@ -600,7 +632,8 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
     """Errors on a part of each task by a classifier of all their training rows."""
     means = [t.X_train.mean(axis=0) for t in tasks]
     X = np.concatenate([t.X_train - mean for t, mean in zip(tasks, means, strict=True)])
-    model, errors = clone(model).fit(X, np.concatenate([t.y_train for t in tasks])), []
+    model = clone(model).fit(X, np.concatenate([t.y_train for t in tasks]))
+    errors = []
     for t, mean in zip(tasks, means, strict=True):
         scores = model.predict_log_proba(getattr(t, f"X_{part}") - mean)
         possible = np.isin(model.classes_, t.y_train)
@@ -610,9 +643,10 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
 
 
 def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
-    """The last step of a stream by a system of `lml.systems`, tuned as it is for the tables."""
+    """The last step of a stream by a system of `lml.studies.systems`, tuned as it is for the tables."""
     parameters, k, v = tune(system, raw, protocol, seed)
-    tasks, begun = _refitted(raw, protocol), time.perf_counter()
+    tasks = _refitted(raw, protocol)
+    begun = time.perf_counter()
     fitted = SYSTEMS[system].fit(tasks, seed, _Fits(), **parameters)
     seconds = time.perf_counter() - begun
     errors = [_task_errors(fitted, t, "test", (max(k, 1),))[0] for t in tasks]
@@ -680,7 +714,8 @@ _PARTS: _Systems = {
 
 
 _GIVEN: dict[str, Any] = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)}
-_SIZES, _THRESHOLDS = (25, 50, 100, 200, 400, 617), (0.01, 0.03, 0.1, 0.3, 1.0)
+_SIZES = (25, 50, 100, 200, 400, 617)
+_THRESHOLDS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def _fixed(**parameters: Any) -> Callable[..., list[_Step]]:
@@ -729,7 +764,9 @@ _CHOICE: _Systems = {
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
-    found, steps, kept = [end.errors[0] for end in ends], [], 0
+    found = [end.errors[0] for end in ends]
+    steps = []
+    kept = 0
     for n, end in enumerate(ends, start=1):
         kept += end.state_bytes
         errors = found[:n] + [float("nan")] * (len(raw) - n)
@@ -742,7 +779,8 @@ def follow_honest(
 ) -> list[_Step]:
     """Every step of a stream without its ruined tasks, which are neither learnt nor asked."""
     honest = [n for n, task in enumerate(raw) if task.name not in RUINED]
-    found, none = follow([raw[n] for n in honest], protocol, seed), [float("nan")] * len(raw)
+    found = follow([raw[n] for n in honest], protocol, seed)
+    none = [float("nan")] * len(raw)
     steps = [_Step(none, float("nan"), {}, 0.0, 0)] * len(raw)
     for n in range(honest[0], len(raw)):
         step = found[sum(m <= n for m in honest) - 1]
@@ -813,8 +851,11 @@ STUDIES = {
 
 def run_unit(dataset: str, split: int, order: int, system: str) -> list[TransferRow]:
     """Follow one stream with one system; a row for each step."""
-    tasks, protocol = _ordered(dataset, split, order), STREAMS[dataset]
-    steps, rows, seen = FOLLOWERS[system](tasks, protocol, split), [], 0
+    tasks = _ordered(dataset, split, order)
+    protocol = STREAMS[dataset]
+    steps = FOLLOWERS[system](tasks, protocol, split)
+    rows = []
+    seen = 0
     names = " ".join(t.name for t in tasks)
     for n, (task, step) in enumerate(zip(_refitted(tasks, protocol), steps, strict=True), start=1):
         seen += _nbytes(task.X_train) + task.y_train.nbytes
@@ -862,7 +903,8 @@ def run_study(
         If the study, a data set or a system is not known, or a file has other columns.
         Nothing has been run then.
     """
-    plan, work = _checked(study, datasets, systems, n_splits), {}
+    plan = _checked(study, datasets, systems, n_splits)
+    work = {}
     for dataset, units in plan.items():
         path = open_results(Path(out) / f"transfer-{study}-{dataset}.csv", TransferRow)
         repair(path, ("split", "order", "system"), len(STREAMS[dataset].load(random_state=0)))
@@ -896,7 +938,7 @@ def _checked(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lml.transfer")
+    parser = argparse.ArgumentParser(prog="python -m lml.studies.transfer")
     parser.add_argument("action", choices=["run"])
     parser.add_argument("datasets", nargs="*", metavar="DATASET", help=", ".join(STREAMS))
     parser.add_argument("--studies", nargs="+", choices=list(STUDIES))
@@ -918,4 +960,4 @@ def _main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
     # the module of that name, and not this copy of it, is what workers know
-    sys.exit(importlib.import_module("lml.transfer")._main())
+    sys.exit(importlib.import_module("lml.studies.transfer")._main())

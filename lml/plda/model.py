@@ -14,15 +14,8 @@ from scipy import linalg, sparse
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _class_means
-from lml.metrics import (
-    FactoredMetric,
-    _as_matrix,
-    _Floats,
-    _Matrix,
-    _MatrixLike,
-    _Places,
-    _svd,
-)
+from lml.metrics import FactoredMetric, _as_matrix, _svd
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 
 __all__ = [
     "LogRatioMetric",
@@ -33,7 +26,7 @@ __all__ = [
 ]
 
 
-def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]:
+def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
     """Coefficients of the log-ratio in coordinates with within-class covariance I.
 
     Parameters
@@ -52,7 +45,7 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eq. (plda-ratio).
+    Derived in chapter 21 (two_covariance), eq. (plda-ratio).
 
     Examples
     --------
@@ -61,11 +54,12 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[_Floats, _Floats, float]
     (0.3333, 0.1667, 0.1438)
     """
     p = np.asarray(between, dtype=float)
-    product, square = p / (1 + 2 * p), p * p / ((1 + p) * (1 + 2 * p))
+    product = p / (1 + 2 * p)
+    square = p * p / ((1 + p) * (1 + 2 * p))
     return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
 
 
-def _log_ratios(between: _Floats, Q: _Floats, R: _Floats) -> _Floats:
+def _log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
     """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
     product, square, constant = log_ratio_coefficients(between)
     own = 0.5 * (Q * Q) @ square
@@ -90,7 +84,7 @@ class LogRatioMetric(FactoredMetric):
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
+    Derived in chapter 21 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
 
     Examples
     --------
@@ -99,24 +93,25 @@ class LogRatioMetric(FactoredMetric):
     [[0.3938]]
     """
 
-    def __init__(self, mean: _MatrixLike, rows: _MatrixLike, between: _MatrixLike) -> None:
+    def __init__(self, mean: MatrixLike, rows: MatrixLike, between: MatrixLike) -> None:
         between = _as_matrix(between, "between")
         if (between < 0).any():
             raise ValueError(f"between holds {between.min()}: variances are at least 0")
         super().__init__(0.0, rows, log_ratio_coefficients(between)[0], np.size(mean))
-        self._mean, self._between = _as_matrix(mean, "mean"), between
+        self._mean = _as_matrix(mean, "mean")
+        self._between = between
         self._shift = self.factor @ self._mean
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LogRatioMetric, (self._mean, self.factor, self._between))
 
     @property
-    def mean(self) -> _Floats:
+    def mean(self) -> Floats:
         """What is subtracted from all rows, shape (n_features,)."""
         return self._mean
 
     @property
-    def between(self) -> _Floats:
+    def between(self) -> Floats:
         """Between-class variances p of the coordinates, shape (k,)."""
         return self._between
 
@@ -125,17 +120,18 @@ class LogRatioMetric(FactoredMetric):
         """Bytes of the rows, the variances and the mean."""
         return super().nbytes + self._between.nbytes + self._mean.nbytes
 
-    def coordinates(self, X: _MatrixLike) -> _Floats:
+    def coordinates(self, X: MatrixLike) -> Floats:
         """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
         return self.image(X) - self._shift
 
-    def bilinear(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+    def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
         return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
 
-    def paired(self, X: _MatrixLike, Z: _MatrixLike) -> _Floats:
+    def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
-        Q, R = self.coordinates(X), self.coordinates(Z)
+        Q = self.coordinates(X)
+        R = self.coordinates(Z)
         if Q.shape != R.shape:
             raise ValueError(f"X has {len(Q)} rows, but Z has {len(R)}: pass as many")
         product, square, constant = log_ratio_coefficients(self._between)
@@ -149,23 +145,24 @@ class LogRatioMetric(FactoredMetric):
         """Its bilinear part is positive semi-definite: the metric itself."""
         return self
 
-    def map_rows(self, X: _MatrixLike, role: str) -> _Floats:
+    def map_rows(self, X: MatrixLike, role: str) -> Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
-        Derived in chapter 25 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
+        Derived in chapter 21 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
         out, shape (n, k').
         """
         used = self._between > 0
-        p, rows = self._between[used], self.coordinates(X)[:, used]
+        p = self._between[used]
+        rows = self.coordinates(X)[:, used]
         square = log_ratio_coefficients(p)[1]
         return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
 
-    def components(self, max_features: int = 4096) -> _Floats:
+    def components(self, max_features: int = 4096) -> Floats:
         """A map L (k', n_features) with L'L = M; coordinates with p = 0 are left out."""
         used = self._between > 0
         return np.sqrt(self.core[used])[:, None] * self.factor[used]
 
-    def embed(self, X: _MatrixLike) -> _Floats:
+    def embed(self, X: MatrixLike) -> Floats:
         """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
         used = self._between > 0
         return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
@@ -191,14 +188,14 @@ class Moments(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eq. (plda-scatters); chapter 26 (plda_memory), eq.
+    Derived in chapter 21 (two_covariance), eq. (plda-scatters); chapter 22 (plda_memory), eq.
     (plda-tail).
     """
 
     labels: tuple[Any, ...]
-    counts: _Places
-    means: _Floats
-    within: _Floats
+    counts: Indices
+    means: Floats
+    within: Floats
     trace: float
     n_features: int
 
@@ -216,19 +213,19 @@ class Moments(NamedTuple):
         return self.scale / max(int(self.counts.sum()) - len(self.counts), 1)
 
     @property
-    def scatter(self) -> _Floats:
+    def scatter(self) -> Floats:
         """The scaled within scatter S_t, (k, k)."""
         return self.within / self.scale
 
     @property
-    def spread(self) -> _Floats:
+    def spread(self) -> Floats:
         """Rows (c, k) whose scatter is the scaled between scatter B_t."""
         return np.sqrt(self.counts / self.scale)[:, None] * self.means
 
 
 def _moments(
-    X: _Matrix, codes: _Places, labels: Sequence[Any], basis: _Floats | None = None
-) -> tuple[Moments, _Floats]:
+    X: Matrix, codes: Indices, labels: Sequence[Any], basis: Floats | None = None
+) -> tuple[Moments, Floats]:
     """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
     counts, means = _class_means(X, codes)
     mean = counts @ means / len(codes)
@@ -244,12 +241,15 @@ def _moments(
     return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
 
 
-def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
+def _merged(a: Moments, b: Moments, shift: Floats) -> Moments:
     """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
-    n, m = a.counts.sum(), b.counts.sum()
+    n = a.counts.sum()
+    m = b.counts.sum()
     labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
     place = {label: number for number, label in enumerate(labels)}
-    counts, sums, parts = np.zeros(len(labels), dtype=int), np.zeros((len(labels), len(shift))), []
+    counts = np.zeros(len(labels), dtype=int)
+    sums = np.zeros((len(labels), len(shift)))
+    parts = []
     for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
         places = [place[label] for label in part.labels]
         parts.append((places, part.counts, part.means + move))
@@ -258,7 +258,8 @@ def _merged(a: Moments, b: Moments, shift: _Floats) -> Moments:
     means = sums / counts[:, None]
     gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
     gap = np.concatenate(gaps)
-    within, trace = a.within + b.within + gap.T @ gap, a.trace + b.trace + np.sum(gap**2)
+    within = a.within + b.within + gap.T @ gap
+    trace = a.trace + b.trace + np.sum(gap**2)
     return Moments(labels, counts, means, within, float(trace), a.n_features)
 
 
@@ -272,7 +273,7 @@ def _joint(moments: Sequence[Moments]) -> Moments:
 
 def pooled_scatters(
     moments: Sequence[Moments], shared_labels: bool = False
-) -> tuple[_Floats, _Floats]:
+) -> tuple[Floats, Floats]:
     """What several tasks say together about within-class and between-class scatter.
 
     Parameters
@@ -292,7 +293,7 @@ def pooled_scatters(
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
+    Derived in chapter 21 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
     """
     if not shared_labels:
         within = np.mean([m.scatter for m in moments], axis=0)
@@ -301,7 +302,7 @@ def pooled_scatters(
     return joined.scatter, joined.spread
 
 
-def _short(spread: _Floats) -> _Floats:
+def _short(spread: Floats) -> Floats:
     """At most as many rows as columns with the same scatter."""
     if len(spread) <= spread.shape[1]:
         return spread
@@ -309,8 +310,8 @@ def _short(spread: _Floats) -> _Floats:
 
 
 def _mixed(
-    weights: tuple[float, float], own: tuple[_Floats, _Floats], shared: tuple[_Floats, _Floats]
-) -> tuple[_Floats, _Floats]:
+    weights: tuple[float, float], own: tuple[Floats, Floats], shared: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
     """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
     (v, w), (S, F), (T, G) = weights, own, shared
     parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
@@ -322,9 +323,7 @@ def _floors(shrinkages: Sequence[Any]) -> bool:
     return any(floor > 0 for _, _, floor in shrinkages)
 
 
-def _discriminants(
-    omega: _Floats, spread: _Floats, complete: bool = False
-) -> tuple[_Floats, _Floats]:
+def _discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tuple[Floats, Floats]:
     """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
 
     Without `complete` only as many columns as `spread` has rows, or k.
@@ -340,8 +339,8 @@ def _discriminants(
 
 
 def shrunken_variances(
-    psi: _Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
-) -> _Floats:
+    psi: Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
+) -> Floats:
     """Between-class variances p = g psi^2 / (psi + nu) + f of measured ones psi >= 0.
 
     Parameters
@@ -356,7 +355,7 @@ def shrunken_variances(
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eq. (plda-wiener).
+    Derived in chapter 21 (two_covariance), eq. (plda-wiener).
 
     Examples
     --------

@@ -22,7 +22,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _class_means
-from lml.initialisation import orthonormal_rows
+from lml.initialization import orthonormal_rows
 from lml.lifelong import (
     _check_choice,
     _check_classes,
@@ -35,10 +35,23 @@ from lml.lifelong import (
     _columns,
     _lock,
 )
-from lml.metrics import _Floats, _Matrix, _MatrixLike, _Places, _plain
-from lml.neighbors import _class_numbers, _LabelsLike
+from lml.metrics import _plain
+from lml.neighbors import _class_numbers
 from lml.penalties import OffDiagonalL1
-from lml.plda_memory import (
+from lml.plda.model import (
+    LogRatioMetric,
+    Moments,
+    _discriminants,
+    _floors,
+    _log_ratios,
+    _merged,
+    _mixed,
+    _moments,
+    _short,
+    pooled_scatters,
+    shrunken_variances,
+)
+from lml.plda.statistics import (
     PLDAState,
     Pool,
     TaskMemory,
@@ -68,20 +81,7 @@ from lml.plda_memory import (
 )
 from lml.single_task import TaskMetricsMixin
 from lml.state import SavedLearnerMixin
-from lml.triplets import _Seed
-from lml.two_covariance import (
-    LogRatioMetric,
-    Moments,
-    _discriminants,
-    _floors,
-    _log_ratios,
-    _merged,
-    _mixed,
-    _moments,
-    _short,
-    pooled_scatters,
-    shrunken_variances,
-)
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["LifelongPLDA"]
 
@@ -89,13 +89,13 @@ __all__ = ["LifelongPLDA"]
 class _Visit(NamedTuple):
     """Rows of one visit, a basis, and the moments and the mean that they are added to."""
 
-    X: _Matrix
-    codes: _Places
+    X: Matrix
+    codes: Indices
     labels: list[Any]
-    basis: _Floats
-    before: tuple[Moments, _Floats] | None
+    basis: Floats
+    before: tuple[Moments, Floats] | None
 
-    def moments(self, rows: NDArray[np.bool_] | None = None) -> tuple[Moments, _Floats]:
+    def moments(self, rows: NDArray[np.bool_] | None = None) -> tuple[Moments, Floats]:
         """Moments with these rows of the visit, and the mean of the task."""
         X, codes = (self.X, self.codes) if rows is None else (self.X[rows], self.codes[rows])
         present, codes = np.unique(codes, return_inverse=True)
@@ -103,13 +103,15 @@ class _Visit(NamedTuple):
         if self.before is None:
             return now, mean
         old, old_mean = self.before
-        shift, share = mean - old_mean, now.counts.sum() / (now.counts.sum() + old.counts.sum())
+        shift = mean - old_mean
+        share = now.counts.sum() / (now.counts.sum() + old.counts.sum())
         return _merged(old, now, self.basis @ shift), old_mean + share * shift
 
 
-def _folds(codes: _Places, n_folds: int, rng: np.random.Generator) -> _Places:
+def _folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> Indices:
     """Number of the fold of each row; every class is spread over the folds."""
-    order, folds = rng.permutation(len(codes)), np.empty(len(codes), dtype=int)
+    order = rng.permutation(len(codes))
+    folds = np.empty(len(codes), dtype=int)
     first = 0
     for code in range(codes.max() + 1):
         rows = order[codes[order] == code]
@@ -135,17 +137,19 @@ _NEAREST = 5
 
 
 def _row_losses(
-    V: _Floats,
-    psi: _Floats,
+    V: Floats,
+    psi: Floats,
     shrinkages: Sequence[Any],
-    Q: _Floats,
-    R: _Floats,
-    queries: _Places,
-    references: _Places,
-) -> _Floats:
+    Q: Floats,
+    R: Floats,
+    queries: Indices,
+    references: Indices,
+) -> Floats:
     """Loss (n_shrinkages, n) of queries with coordinates Q among references with R."""
-    Q, R = Q @ V, R @ V
-    stranger, losses = queries[:, None] != references, []
+    Q = Q @ V
+    R = R @ V
+    stranger = queries[:, None] != references
+    losses = []
     for shrinkage in shrinkages:
         scores = _log_ratios(shrunken_variances(psi, *shrinkage), Q, R)
         order = np.argsort(-scores, axis=1, kind="stable")
@@ -155,13 +159,13 @@ def _row_losses(
     return np.array(losses)
 
 
-def _best(table: _Floats) -> tuple[int, int]:
+def _best(table: Floats) -> tuple[int, int]:
     """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
     j = table.mean(axis=0).argmin()
     return int(table[:, j].argmin()), int(j)
 
 
-def _lifted(omega: _Floats, least: float = 1e-3) -> _Floats:
+def _lifted(omega: Floats, least: float = 1e-3) -> Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
@@ -172,13 +176,13 @@ class _Part(NamedTuple):
 
     held: NDArray[np.bool_]
     own: Moments
-    mean: _Floats
+    mean: Floats
 
 
-_Rule: TypeAlias = tuple[_Floats, _Floats]
+_Rule: TypeAlias = tuple[Floats, Floats]
 
 
-def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> _Places:
+def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> Indices:
     """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
     place = {label: number for number, label in enumerate(labels)}
     return np.array([place.get(label, -1) for label in wanted], dtype=np.intp)
@@ -194,7 +198,7 @@ def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rul
 
 def _answers(
     visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
-) -> _Places:
+) -> Indices:
     """Classes (3, n) of the held-out rows with such labels: true, by own means, by a rule."""
     codes = _places_among(labels, visit.labels)[visit.codes]
     rows = part.held & (codes >= 0)
@@ -202,7 +206,8 @@ def _answers(
     Z = (Z - visit.basis @ part.mean) / np.sqrt(part.own.unit)
     A, b = _mean_rule(part.own, part.own.labels, regularization)
     names = _places_among(labels, part.own.labels)
-    own, given = names[np.argmax(Z @ A + b, axis=1)], np.argmax(Z @ rule[0] + rule[1], axis=1)
+    own = names[np.argmax(Z @ A + b, axis=1)]
+    given = np.argmax(Z @ rule[0] + rule[1], axis=1)
     return np.array([codes[rows], own, given])
 
 
@@ -219,23 +224,24 @@ def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularizati
     return bool(share - (h := shares[0] @ shares[1]) > max(own_share - h, 0.0) / 2)
 
 
-def _log_likelihoods(sigma: _Floats, R: _Floats) -> _Floats:
+def _log_likelihoods(sigma: Floats, R: Floats) -> Floats:
     """Of each row of R (n, k) under N(0, c sigma), c that of their mean square; no constant."""
     size = np.mean(R * R) * len(sigma) / np.trace(sigma)
     lower = np.sqrt(size) * linalg.cholesky(sigma, lower=True, check_finite=False)
     half = linalg.solve_triangular(lower, R.T, lower=True, check_finite=False)
-    logs: _Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
+    logs: Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
     return logs
 
 
-def _no_worse(gains: _Floats) -> bool:
+def _no_worse(gains: Floats) -> bool:
     """Whether a sum is not below 0 by more than two standard errors."""
     return len(gains) == 0 or bool(gains.sum() >= -2 * np.sqrt(len(gains)) * gains.std())
 
 
-def _alike(visit: "_Visit", parts: Sequence[_Part], within: _Floats, regularization: float) -> bool:
+def _alike(visit: "_Visit", parts: Sequence[_Part], within: Floats, regularization: float) -> bool:
     """Whether others' scatter says no less of held-out rows than none, or than the task's own."""
-    ridge, found = regularization * np.eye(len(within)), [np.zeros((3, 0))]
+    ridge = regularization * np.eye(len(within))
+    found = [np.zeros((3, 0))]
     for held, own, mean in parts:
         classes = _places_among(own.labels, visit.labels)[visit.codes]
         rows = held & (classes >= 0)
@@ -260,25 +266,27 @@ def _partners(
 
 
 def _joined(
-    losses: Mapping[Any, _Floats],
+    losses: Mapping[Any, Floats],
     groups: Mapping[int, Any],
     may_leave: bool,
     new: int | None = None,
-    counts: _Places | None = None,
+    counts: Indices | None = None,
     doubt: float = 2.0,
-) -> tuple[int, _Floats]:
+) -> tuple[int, Floats]:
     """The family with the smallest loss, or a new one where sharing is worse beyond noise.
 
     A new one also where nothing is better than guessing. Where a task may leave, the last weights
     are those of being alone.
     """
-    alone, new = losses[None], 1 + max(groups, default=-1) if new is None else new
+    alone = losses[None]
+    new = 1 + max(groups, default=-1) if new is None else new
     if not groups:
         return new if may_leave else 0, alone.mean(axis=2)
     sharing = {f: losses[f][:-1] if may_leave else losses[f] for f in groups}
     tables = {f: part.mean(axis=2) for f, part in sharing.items()}
     best = min(groups, key=lambda f: tables[f][_best(tables[f])])
-    shared, own = sharing[best][_best(tables[best])], alone[_best(alone.mean(axis=2))]
+    shared = sharing[best][_best(tables[best])]
+    own = alone[_best(alone.mean(axis=2))]
     gain = shared - own  # of being alone, row by row
     leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
     if counts is not None:
@@ -346,8 +354,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 25 (two_covariance), eq. (plda-ratio); chapter 26 (plda_memory), eqs.
-    (plda-code) and (plda-guess); chapter 27 (plda), eqs. (plda-readout), (plda-validation),
+    Derived in chapter 21 (two_covariance), eq. (plda-ratio); chapter 22 (plda_memory), eqs.
+    (plda-code) and (plda-guess); chapter 23 (plda), eqs. (plda-readout), (plda-validation),
     (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow). Tasks that
     share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in the paper;
     the metric of a task has its form L' W_t L (section III-C, eq. 4).
@@ -382,14 +390,19 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         freeze: bool = False,
         max_old_tasks: int | None = 32,
         n_folds: int = 5,
-        random_state: _Seed = None,
+        random_state: Seed = None,
     ) -> None:
-        self.n_components, self.regularization = n_components, regularization
-        self.own_weight, self.shrinkage = own_weight, shrinkage
+        self.n_components = n_components
+        self.regularization = regularization
+        self.own_weight = own_weight
+        self.shrinkage = shrinkage
         self.code_penalty = code_penalty
-        self.shared_labels, self.revisit, self.freeze = shared_labels, revisit, freeze
+        self.shared_labels = shared_labels
+        self.revisit = revisit
+        self.freeze = freeze
         self.max_old_tasks = max_old_tasks
-        self.n_folds, self.random_state = n_folds, random_state
+        self.n_folds = n_folds
+        self.random_state = random_state
 
     metric_type_ = "similarity"
     _state: PLDAState | None = None
@@ -417,8 +430,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return state
 
     def _check_task(
-        self, X: _MatrixLike, y: _LabelsLike, task: Hashable
-    ) -> tuple[_Matrix, _Places, list[Any]]:
+        self, X: MatrixLike, y: LabelsLike, task: Hashable
+    ) -> tuple[Matrix, Indices, list[Any]]:
         """Rows, class numbers and labels of one visit, or an error that says what is wrong."""
         _check_name(task, "task")
         rows = _check_rows(X, getattr(self, "n_features_in_", None))
@@ -427,7 +440,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         codes, labels = _class_numbers(y)
         return rows, codes, labels
 
-    def fit(self, X: _MatrixLike, y: _LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of rows, task by task.
 
         Parameters
@@ -442,7 +455,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self
         """
         rows, labels, names = _check_table(X, y, tasks)
-        columns, fresh = _columns(X), clone(self)
+        columns = _columns(X)
+        fresh = clone(self)
         places: dict[Any, list[int]] = {}
         for row, task in enumerate(names):
             places.setdefault(task, []).append(row)
@@ -472,12 +486,12 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return {task: state.current(memory) for task, memory in state.tasks}
 
     @property
-    def dictionary_(self) -> _Floats:
+    def dictionary_(self) -> Floats:
         """L, (d, n_features)."""
         return self._has("dictionary_").dictionary
 
     @property
-    def codes_(self) -> dict[Hashable, _Floats]:
+    def codes_(self) -> dict[Hashable, Floats]:
         """Task to its code N_t (d, d), thresholded."""
         state = self._has("codes_")
         return {task: self._code(state.current(memory)) for task, memory in state.tasks}
@@ -517,7 +531,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
                 if part > most:
                     raise ValueError(f"{name}={getattr(self, name)!r}: give at most {most}")
 
-    def partial_fit(self, X: _MatrixLike, y: _LabelsLike, *, task: Hashable) -> Self:
+    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
         Parameters
@@ -543,11 +557,12 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             self._state = self._visited(X, y, task)
         return self
 
-    def _visited(self, X: _MatrixLike, y: _LabelsLike, task: Hashable) -> PLDAState:
+    def _visited(self, X: MatrixLike, y: LabelsLike, task: Hashable) -> PLDAState:
         """The state after a visit."""
         self._check_parameters()
         _check_seed(self.random_state)
-        checked, old = self._check_task(X, y, task), self._state
+        checked = self._check_task(X, y, task)
+        old = self._state
         _check_classes(checked[1], task)
         columns = _columns(X) if old is None else old.columns
         return replace(self._next_state(*checked, task), columns=columns)
@@ -561,10 +576,11 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
 
     def _next_state(
-        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable
+        self, X: Matrix, codes: Indices, labels: list[Any], task: Hashable
     ) -> PLDAState:
         """The state after a visit, a new object."""
-        old, root = self._state, self._root()
+        old = self._state
+        root = self._root()
         now = (known := dict(old.tasks) if old else {}).get(task)
         number, count = (now.number, now.n_visits) if now else (_next_number(known), 0)
         if made := self._flat_state(X, codes, labels, task, number, count):
@@ -581,10 +597,11 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return self._assembled(basis, moments, known, task, facts, root)
 
     def _remembered(
-        self, X: _Matrix, codes: _Places, old: PLDAState | None, rng: np.random.Generator
-    ) -> tuple[_Floats, dict[Hashable, Moments]]:
+        self, X: Matrix, codes: Indices, old: PLDAState | None, rng: np.random.Generator
+    ) -> tuple[Floats, dict[Hashable, Moments]]:
         """A basis for the rows of a visit and the old tasks, and the moments of these in it."""
-        d, rho = self.n_components, self.regularization
+        d = self.n_components
+        rho = self.regularization
         if old is None or not old.tasks:
             return _basis(X, codes, None, d, rho, rng), {}
         basis = _basis(X, codes, old.dictionary, d, rho, rng)
@@ -592,7 +609,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _assembled(
         self,
-        basis: _Floats,
+        basis: Floats,
         moments: dict[Hashable, Moments],
         known: Mapping[Hashable, TaskMemory],
         task: Hashable,
@@ -618,8 +635,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self,
         moments: Sequence[Moments],
         members: Mapping[int, Sequence[Moments]],
-        pooled: Mapping[int, tuple[_Floats, _Floats]],
-    ) -> tuple[_Floats, _Floats]:
+        pooled: Mapping[int, tuple[Floats, Floats]],
+    ) -> tuple[Floats, Floats]:
         """Scatters of all tasks, for the dictionary; labels are joined within a family only."""
         if not self.shared_labels:
             return pooled_scatters(moments)
@@ -652,18 +669,20 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return keyed == self.shared_labels and old.regularization == self.regularization
 
     def _start(
-        self, X: _Matrix, codes: _Places, task: Hashable, rng: np.random.Generator
+        self, X: Matrix, codes: Indices, task: Hashable, rng: np.random.Generator
     ) -> "_Start":
         """A basis for a visit, and the sums of the other tasks in it."""
         old = self.state_
-        pools, Q = _less_task(old, task), _span(old.dictionary)
+        pools = _less_task(old, task)
+        Q = _span(old.dictionary)
         if old.move is not None:  # codes wait
             return _Start(Q, pools, False)
-        d, rho = self.n_components, self.regularization
+        d = self.n_components
+        rho = self.regularization
         basis = _basis(X, codes, old.dictionary, d, rho, rng)
         return _Start(basis, _moved_pools(pools, Q, basis), True)
 
-    def _next_dictionary(self, start: "_Start", own: Moments, family: int) -> _Floats:
+    def _next_dictionary(self, start: "_Start", own: Moments, family: int) -> Floats:
         """The dictionary after a visit: one that fits all tasks, or the one that rests."""
         if not start.moves:
             return self.state_.dictionary
@@ -672,7 +691,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return whitened_rows(within, spread, self.regularization, self.n_components) @ start.basis
 
     def _flat_state(
-        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable, number: int, count: int
+        self, X: Matrix, codes: Indices, labels: list[Any], task: Hashable, number: int, count: int
     ) -> PLDAState | None:
         """The state after a visit that goes on with sums; None where it cannot."""
         old = self._state
@@ -695,7 +714,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self, start: "_Start", moments: Moments, task: Hashable, facts: dict[str, Any]
     ) -> PLDAState | None:
         """The state with a visited task; None if the dictionary has another number of rows."""
-        old, rho = self.state_, self.regularization
+        old = self.state_
+        rho = self.regularization
         L = self._next_dictionary(start, moments, facts["family"])
         if len(L) != len(old.dictionary):
             return None
@@ -727,7 +747,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         visit: "_Visit",
         partners: Callable[[bool], tuple[Mapping[int, Any], int]],
         rng: np.random.Generator,
-    ) -> tuple[int, _Floats]:
+    ) -> tuple[int, Floats]:
         """The family of a visited task, and its losses for each own weight and shrinkage."""
         weights, shrinkages = self._candidates()
         if len(weights) == len(shrinkages) == 1:
@@ -743,7 +763,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def _fits(self, visit: "_Visit", parts: "Sequence[_Part]", group: Any) -> bool:
         """Whether a family has anything to say about a visited task."""
-        rho, pooled = self.regularization, isinstance(group, Pool)
+        rho = self.regularization
+        pooled = isinstance(group, Pool)
         within = group.within / group.size if pooled else pooled_scatters(group)[0]
         return _alike(visit, parts, within, rho) and not (
             self.shared_labels and not _agree(visit, parts, _union(group), rho)
@@ -756,12 +777,13 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         groups: Mapping[int, Any],
         weights: Any,
         shrinkages: Any,
-    ) -> dict[Any, _Floats]:
+    ) -> dict[Any, Floats]:
         """Losses (n_weights, n_shrinkages, n) of all rows, held out in turn, for each family."""
-        found: list[dict[Any, list[_Floats]]] = []
+        found: list[dict[Any, list[Floats]]] = []
         images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
         for held, own, mean in parts:
-            centred, codes = images - visit.basis @ mean, visit.codes
+            centred = images - visit.basis @ mean
+            codes = visit.codes
             rows = centred[held], centred[~held], codes[held], codes[~held]
             found.append({None: [self._losses(own.scatter, own.spread, shrinkages, rows)]})
             for f, group in groups.items():
@@ -771,24 +793,19 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return {f: np.concatenate([part[f] for part in found], axis=2) for f in found[0]}
 
     def _weighed(
-        self,
-        own: Moments,
-        group: Any,
-        weights: Any,
-        shrinkages: Any,
-        rows: "_Split",
-        alone: _Floats,
-    ) -> list[_Floats]:
+        self, own: Moments, group: Any, weights: Any, shrinkages: Any, rows: "_Split", alone: Floats
+    ) -> list[Floats]:
         """Losses (n_shrinkages, n) of held-out rows for each pair of own weights."""
         if set(weights) == {(1.0, 1.0)}:
             return [alone] * len(weights)
-        shared, plain = _with_own(group, own, self.shared_labels), (own.scatter, own.spread)
+        shared = _with_own(group, own, self.shared_labels)
+        plain = (own.scatter, own.spread)
         return [
             alone if w == (1.0, 1.0) else self._losses(*_mixed(w, plain, shared), shrinkages, rows)
             for w in weights
         ]
 
-    def _losses(self, S: _Floats, F: _Floats, shrinkages: Any, rows: "_Split") -> _Floats:
+    def _losses(self, S: Floats, F: Floats, shrinkages: Any, rows: "_Split") -> Floats:
         """Losses (n_shrinkages, n) of held-out rows under a within scatter and a spread."""
         omega = S + self.regularization * np.eye(len(S))
         V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
@@ -799,12 +816,13 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         weights, shrinkages = self._candidates()
         shape = len(weights), len(shrinkages)
         own = _table(memory.losses, shape)
-        common, best = _best(_common(state, memory.family, shape)), _best(own)
+        common = _best(_common(state, memory.family, shape))
+        best = _best(own)
         noise = np.sqrt((own[common] + own[best]) / memory.n_rows)
         i, j = best if own[common] - own[best] > noise else common
         return weights[i], shrinkages[j]
 
-    def _code(self, memory: TaskMemory) -> _Floats:
+    def _code(self, memory: TaskMemory) -> Floats:
         """N_t with its threshold."""
         return OffDiagonalL1(self.code_penalty).prox(memory.code)
 
@@ -824,7 +842,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             return memory.frozen
         return self._read(state, memory)
 
-    def transform(self, X: _MatrixLike, *, task: Hashable, role: str | None = None) -> _Floats:
+    def transform(self, X: MatrixLike, *, task: Hashable, role: str | None = None) -> Floats:
         """Coordinates of rows for one task.
 
         Parameters
@@ -844,7 +862,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
         Notes
         -----
-        Derived in chapter 25 (two_covariance), eq. (plda-stretch).
+        Derived in chapter 21 (two_covariance), eq. (plda-stretch).
         """
         now = self._snapshot()
         metric = now.task_metric(task)
@@ -856,8 +874,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return metric.map_rows(X, role)
 
     def _targets(
-        self, X: _Matrix, codes: _Places, labels: list[Any], task: Hashable, common: float
-    ) -> _Floats:
+        self, X: Matrix, codes: Indices, labels: list[Any], task: Hashable, common: float
+    ) -> Floats:
         """What the rows of each class are pulled towards, (c, n_features)."""
         state, memory = self._known(task)
         means = _class_means(X, codes)[1]
@@ -870,13 +888,13 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
     def enrol(
         self,
-        X: _MatrixLike,
-        y: _LabelsLike,
+        X: MatrixLike,
+        y: LabelsLike,
         *,
         task: Hashable,
         pull: float = 0.5,
         common: float = 0.0,
-    ) -> _Floats:
+    ) -> Floats:
         """Reference rows moved towards the mean of their class, for k nearest neighbours.
 
         Parameters
@@ -903,7 +921,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
 
         Notes
         -----
-        Derived in chapter 27 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 23 (plda), eqs. (plda-enrol) and (plda-targets).
         """
         for name, value in (("pull", pull), ("common", common)):
             _check_number(name, value, 0)
@@ -955,7 +973,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             blank: dict[str, Any] = dict(tasks=(), families={}, pools={}, move=None, moves=0)
             return replace(old, dictionary=old.dictionary[:0].copy(), **blank)
         if self._sums(len(left)):
-            kept, move = tuple(left.items()), old.move if _waits(left, old.moves) else None
+            kept = tuple(left.items())
+            move = old.move if _waits(left, old.moves) else None
             return replace(old, tasks=kept, families={}, pools=_less_task(old, task), move=move)
         basis = orthonormal_rows(old.dictionary)
         moments = _all_moments(old, left, basis)
@@ -979,7 +998,8 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept: dictionary, codes, class means, shared statistics, sums, move, records."""
         state = self._has("state_parts_")
-        memories, families = [m for _, m in state.tasks], state.families.values()
+        memories = [m for _, m in state.tasks]
+        families = state.families.values()
         return {
             "dictionary": state.dictionary.nbytes,
             "codes": sum(m.code.nbytes for m in memories),
@@ -998,7 +1018,8 @@ def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         _check_choice(name, value, ("auto",))
         return ()
-    wanted, many = 2 if name == "own_weight" else 3, isinstance(value, (tuple, list))
+    wanted = 2 if name == "own_weight" else 3
+    many = isinstance(value, (tuple, list))
     if many and len(value) == wanted:
         return tuple(value)
     if many or name == "shrinkage":
@@ -1016,7 +1037,7 @@ def _next_number(known: Mapping[Hashable, TaskMemory]) -> int:
     return 1 + max((m.number for m in known.values()), default=-1)
 
 
-def _judged(losses: _Floats, codes: _Places) -> dict[str, Any]:
+def _judged(losses: Floats, codes: Indices) -> dict[str, Any]:
     """The losses of a visit, and whether they are a guess by its own rows."""
     return {"losses": losses, "guessed": _guesses(float(losses.min()), np.bincount(codes))}
 
@@ -1024,22 +1045,22 @@ def _judged(losses: _Floats, codes: _Places) -> dict[str, Any]:
 class _Start(NamedTuple):
     """What a visit among many tasks begins with."""
 
-    basis: _Floats
+    basis: Floats
     pools: dict[_Key, Pool]  # of the other tasks, in the basis
     moves: bool  # whether the dictionary does
 
 
-def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[_Floats, _Floats]:
+def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[Floats, Floats]:
     """Pooled scatters of a family and of a task that is to join it."""
     if isinstance(group, Pool):
         return group.scatters(own, shared_labels)
     return pooled_scatters([*group, own], shared_labels)
 
 
-_Split: TypeAlias = tuple[_Floats, _Floats, _Places, _Places]
+_Split: TypeAlias = tuple[Floats, Floats, Indices, Indices]
 
 
-def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, _Floats]:
+def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, Floats]:
     """Mean of each class over the tasks of a family, every task's mean at 0, in the input space."""
     sums: dict[Any, Any] = {}
     counts: dict[Any, int] = {}

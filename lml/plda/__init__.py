@@ -1,0 +1,8 @@
+# Generated from the modules beside it by tools/tangle.py: edit their chapters.
+"""Lifelong probabilistic LDA: its model, its statistics and its learner."""
+
+from lml.plda.learner import LifelongPLDA
+from lml.plda.model import LogRatioMetric, Moments
+from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
+
+__all__ = ["Follow", "LifelongPLDA", "LogRatioMetric", "Moments", "PLDAState", "Pool", "TaskMemory"]
