@@ -26,7 +26,6 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from lml.baselines import (
     ELLA,
-    LMNN,
     MultiTaskLMNN,
     MultiTaskOASIS,
     MultiTaskSCML,
@@ -51,7 +50,7 @@ from lml.evaluation import (
 from lml.fisher import class_scatter, fisher_directions, local_fisher_basis
 from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
 from lml.lifelong import LifelongMetricLearner
-from lml.lmnn import impostors, lmnn_loss_gradient, target_neighbors
+from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
 from lml.metrics import FactoredMetric, pairwise_scores
 from lml.neighbors import MetricKNeighborsClassifier, k_nearest
 from lml.oasis import OASIS, passive_aggressive_step

@@ -285,7 +285,7 @@ def test_describe_run_names_splits_and_every_version(rows):
     rows[3] = rows[3] | {"versions": "v 2"}
     said = describe_run(rows)
     assert said == "isolet: 2 systems, 7 splits (seeds 0 to 6); v 1; v 2"
-    with pytest.raises(ValueError, match=r"lml\.experiments run"):
+    with pytest.raises(ValueError, match=r"lml\.studies\.experiments run"):
         describe_run([])
 
 

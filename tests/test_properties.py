@@ -22,7 +22,6 @@ from sklearn.linear_model import Lasso
 
 from lml.baselines import (
     ELLA,
-    LMNN,
     MultiTaskLMNN,
     MultiTaskOASIS,
     MultiTaskSCML,
@@ -37,7 +36,7 @@ from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import class_scatter, fisher_directions
 from lml.initialization import orthonormal_rows
 from lml.lifelong import LifelongMetricLearner
-from lml.lmnn import target_neighbors
+from lml.lmnn import LMNN, target_neighbors
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
