@@ -19,12 +19,15 @@ from tangle import ROOT, toc_files
 
 CELL_SECONDS = 600
 KEPT_METADATA = {"tags", "mystnb"}
+BOOK = "lml"  # settings of the page, such as its kind
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
     """Strip what differs between two runs of the same notebook; merge stream pieces."""
+    own = {BOOK: notebook.metadata[BOOK]} if BOOK in notebook.metadata else {}
     notebook.metadata = nbformat.from_dict(
-        {
+        own
+        | {
             "kernelspec": {
                 "display_name": "Python 3 (ipykernel)",
                 "language": "python",

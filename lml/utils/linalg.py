@@ -1,0 +1,35 @@
+# Generated from book/door.ipynb by tools/tangle.py: edit the chapter.
+"""Small linear algebra that several modules need."""
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.utils.extmath import safe_sparse_dot
+
+from lml.utils.typing import Floats, Matrix
+
+__all__ = ["dense", "is_symmetric", "svd", "times_transpose"]
+
+
+def times_transpose(A: Matrix, B: Matrix) -> Floats:
+    """A B' as a dense array, for dense or CSR `A` and `B`."""
+    return safe_sparse_dot(A, B.T, dense_output=True)
+
+
+def is_symmetric(A: Matrix) -> bool:
+    """Whether a square matrix equals its transpose, entry by entry."""
+    if sparse.issparse(A):
+        return (A != A.T).nnz == 0
+    return bool(np.array_equal(A, A.T))
+
+
+def svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
+    """Singular vectors and values; by QR steps where divide and conquer does not converge."""
+    try:
+        return linalg.svd(A, full_matrices)
+    except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
+        return linalg.svd(A, full_matrices, lapack_driver="gesvd")
+
+
+def dense(A: Matrix) -> Floats:
+    """A dense array of a dense or sparse matrix; a dense one as it is."""
+    return A.toarray() if sparse.issparse(A) else A

@@ -1,0 +1,431 @@
+# Generated from book/door.ipynb by tools/tangle.py: edit the chapter.
+"""Checks of arguments, asked once, where a user hands the arguments in.
+
+The functions return what they were given in the form that the package computes with, or raise
+a ValueError or TypeError that names the argument, shows the value and says what to give.
+"""
+
+import numbers
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.validation import validate_data
+
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
+
+__all__ = [
+    "InvalidParameterError",
+    "Rule",
+    "as_labels",
+    "check_finite",
+    "check_kind",
+    "check_matrix",
+    "check_n_neighbors",
+    "check_parameters",
+    "check_samples",
+    "check_table",
+    "check_task",
+    "check_two_classes",
+    "check_weights",
+    "column_names",
+    "encode_labels",
+    "flag",
+    "is_missing",
+    "is_real",
+    "is_whole",
+    "labels_array",
+    "one_of",
+    "optional",
+    "real",
+    "seed",
+    "sort_classes",
+    "whole",
+]
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a real number that a float can hold, of any type but bool."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    largest: Any = sys.float_info.max
+    return not isinstance(value, numbers.Rational) or abs(value) <= largest
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer, of any type but bool."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
+
+
+class InvalidParameterError(ValueError, TypeError):
+    """A parameter has a type or a value that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a parameter may be.
+
+    Attributes
+    ----------
+    allows : callable
+        Whether a value may be used.
+    wanted : str
+        What to give instead, for the message.
+    """
+
+    allows: Callable[[Any], bool]
+    wanted: str
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise `InvalidParameterError` unless a value may be used."""
+        if not self.allows(value):
+            raise InvalidParameterError(f"{name}={value!r}: give {self.wanted}")
+
+
+def real(least: float = -np.inf, most: float = np.inf, *, above: bool = False) -> Rule:
+    """Rule for a finite number in [least, most], or in (least, most] if `above`."""
+
+    def allows(value: Any) -> bool:
+        if not is_real(value) or not np.isfinite(float(value)):
+            return False
+        return bool((value > least if above else value >= least) and value <= most)
+
+    wanted = "a number"
+    if least > -np.inf:
+        wanted += f" above {least:g}" if above else f" of at least {least:g}"
+    if most < np.inf:
+        wanted += f" and at most {most:g}"
+    return Rule(allows, wanted)
+
+
+def whole(least: int, most: float = np.inf) -> Rule:
+    """Rule for an integer in [least, most]."""
+    wanted = f"a whole number of at least {least}"
+    if most < np.inf:
+        wanted += f" and at most {most:g}"
+    return Rule(lambda value: is_whole(value) and least <= value <= most, wanted)
+
+
+def one_of(*choices: Any) -> Rule:
+    """Rule for one of a few values."""
+    return Rule(lambda value: isinstance(value, Hashable) and value in choices, f"one of {choices}")
+
+
+def flag() -> Rule:
+    """Rule for True or False."""
+    return Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+
+
+def optional(rule: Rule) -> Rule:
+    """Rule for None or what another rule allows."""
+    return Rule(lambda value: value is None or rule.allows(value), f"{rule.wanted}, or None")
+
+
+def seed() -> Rule:
+    """Rule for what `sklearn.utils.check_random_state` takes."""
+
+    def allows(value: Any) -> bool:
+        try:
+            check_random_state(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return Rule(allows, "an integer in [0, 2**32), a RandomState or None")
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check the parameters of an estimator against its table ``_parameter_rules``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``_parameter_rules``, a dict of parameter names to `Rule`.
+
+    Raises
+    ------
+    InvalidParameterError
+        A ValueError and TypeError that names the first parameter that cannot be used.
+    """
+    for name, rule in estimator._parameter_rules.items():
+        rule.check(name, getattr(estimator, name))
+
+
+_LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
+_LARGEST = 1e70  # products of squared distances of larger numbers overflow
+
+
+def check_kind(A: Any, name: str = "X") -> Any:
+    """`A` as it is; an error where a conversion to numbers would drop a mask or a unit."""
+    if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
+        raise ValueError(f"{name} has masked entries: remove these samples or impute the entries")
+    given = A
+    if not (sparse.issparse(A) or isinstance(A, np.ndarray)):
+        try:
+            given = np.asarray(A)
+        except ValueError:  # samples of several lengths: the conversion to numbers names them
+            return A
+    kinds = [given.dtype.type] if given.dtype != object else set(map(type, given.flat))
+    for kind in kinds:
+        if issubclass(kind, _LOSSY):
+            what = "Complex data not supported: " if issubclass(kind, _LOSSY[:2]) else ""
+            raise ValueError(f"{what}{name} holds {kind.__name__}: convert it to real numbers")
+    return A
+
+
+def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matrix:
+    """`A`, dense or sparse; an error that says where a number is not finite, or too large."""
+    values = A.data if sparse.issparse(A) else A
+    size = float(np.abs(values).max(initial=0.0))  # NaN where there is one
+    if size <= largest:
+        return A
+    if np.isfinite(size):
+        raise ValueError(
+            f"{name} holds a number of size {size:.3g}, products of its squares overflow: rescale"
+            " the samples, for example with scikit-learn's StandardScaler"
+        )
+    entries = sparse.coo_array(A)
+    first = np.flatnonzero(~np.isfinite(entries.data))[0]
+    place = [int(axis[first]) for axis in entries.coords]
+    raise ValueError(
+        f"{name}{place} is {entries.data[first]}: {name} must not hold NaN or infinity,"
+        " remove or impute it"
+    )
+
+
+def check_matrix(
+    X: MatrixLike, name: str = "X", n_features: int | None = None, **options: Any
+) -> Matrix:
+    """Samples as a finite float64 matrix, dense or CSR.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+    name : str, default="X"
+        What the messages call it.
+    n_features : int, optional
+        The number of columns that it must have.
+    **options
+        For `sklearn.utils.check_array`.
+
+    Returns
+    -------
+    {ndarray, csr_array} of shape (n_samples, n_features)
+        `X` itself where it has this form already.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no such matrix, or a number is not finite or so large that squares overflow.
+    """
+    options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
+    X = check_array(check_kind(X, name), ensure_all_finite=False, input_name=name, **options)
+    check_finite(X, name)
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"{name} has {X.shape[1]} features, but {n_features} features are expected: give the"
+            " same columns as before"
+        )
+    return X
+
+
+def check_samples(
+    estimator: Any, X: MatrixLike, y: LabelsLike | None, **options: Any
+) -> tuple[Matrix, Indices, list[Any]]:
+    """Samples and labels of one task that an estimator is fitted to.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Gets ``n_features_in_`` and, for a data frame, ``feature_names_in_``.
+    X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+    **options
+        For `sklearn.utils.validation.validate_data`.
+
+    Returns
+    -------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+    codes : ndarray of int, shape (n_samples,)
+        The class of each sample.
+    labels : list
+        Label of each class, in the order of first appearance.
+    """
+    options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 3} | options
+    codes, labels = (None, []) if y is None else encode_labels(y)  # None is named below
+    X, codes = validate_data(estimator, check_kind(X), codes, ensure_all_finite=False, **options)
+    return check_finite(X), codes, labels
+
+
+def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
+    """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
+    reader = BaseEstimator()
+    validate_data(reader, X, skip_check_array=True)
+    names = getattr(reader, "feature_names_in_", None)
+    return None if names is None else tuple(names)
+
+
+def as_labels(y: LabelsLike) -> list[Any]:
+    """The labels as they are, a list: an array would turn 1 and "1" into one class."""
+    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
+        return list(y)
+    column = column_or_1d(y, warn=True)
+    if np.ma.is_masked(y):  # a masked label is None
+        column = np.ma.array(column, mask=np.ma.getmaskarray(np.ma.asarray(y)).ravel())
+    return column.tolist()
+
+
+def labels_array(labels: list[Any]) -> NDArray[Any]:
+    """A list of labels as an array: of objects where another one would change them."""
+    if any(all(isinstance(v, kind) for v in labels) for kind in (numbers.Real, str, bytes)):
+        array = np.array(labels)
+        if array.tolist() == labels:
+            return array
+    return np.fromiter(labels, dtype=object, count=len(labels))
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a label stands for none: NaN, infinite, None, or a mark of numpy or pandas."""
+    if isinstance(label, Decimal):
+        return not label.is_finite()
+    if isinstance(label, numbers.Real):
+        return bool(label - label != 0)
+    return type(label).__name__ in {"NoneType", "NAType", "NaTType", "MaskedConstant"}
+
+
+def encode_labels(y: LabelsLike) -> tuple[Indices, list[Any]]:
+    """Number the classes by first appearance.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples,)
+        The class of each sample.
+    labels : list
+        Label of each class.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a label is missing or not hashable, or the labels look like those of regression.
+    """
+    labels = as_labels(y)
+    codes = []
+    seen: dict[Any, int] = {}
+    for sample, label in enumerate(labels):
+        if is_missing(label):
+            raise ValueError(f"y[{sample}] is {label}: drop the samples without a label")
+        try:
+            codes.append(seen.setdefault(label, len(seen)))
+        except TypeError:
+            raise TypeError(
+                f"y[{sample}] is {label!r}, which is not hashable: use numbers, strings or tuples"
+            ) from None
+    fractions = any(isinstance(label, (float, np.floating)) and label % 1 for label in seen)
+    if fractions and len(seen) > max(10, len(labels) / 2):
+        raise ValueError(
+            f"Unknown label type: continuous. y holds {len(seen)} different numbers, some with"
+            f" fractions, in {len(labels)} samples, as in regression: give classes"
+        )
+    return np.array(codes, dtype=np.intp), list(seen)
+
+
+def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
+    """The classes, sorted where they have an order, and the class of each sample."""
+    codes, labels = encode_labels(y)
+    try:
+        order = sorted(range(len(labels)), key=labels.__getitem__)
+    except TypeError:  # labels of several types
+        order = list(range(len(labels)))
+    if hasattr(y, "dtype"):  # keep it
+        classes = column_or_1d(y)[np.unique(codes, return_index=True)[1][order]]
+    else:
+        classes = labels_array([labels[i] for i in order])
+    return classes, np.argsort(order)[codes]
+
+
+def check_task(task: Any, place: str = "task") -> None:
+    """Refuse a name of a task that would not be found again: unhashable, or not equal to itself."""
+
+    def holds_nan(name: Any) -> bool:
+        if isinstance(name, (tuple, frozenset)):
+            return any(map(holds_nan, name))
+        return bool(name != name)
+
+    try:
+        hash(task)
+    except TypeError:
+        raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
+    if holds_nan(task):
+        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+
+
+def check_table(
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[Matrix, list[Any], list[Hashable]]:
+    """Samples, labels and names of tasks of a table, one of each for every line."""
+    names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+    for line, task in enumerate(names):
+        check_task(task, f"tasks[{line}]")
+        if task is None:
+            raise ValueError(f"tasks[{line}] is None: give each sample the name of its task")
+    X = check_matrix(X, order="C")
+    labels = as_labels(y)
+    check_consistent_length(X, labels, names)
+    if not names:
+        raise ValueError("X has 0 samples: give the samples of at least one task")
+    return X, labels, names
+
+
+def check_two_classes(codes: Indices, labels: Sequence[Any], what: str = "y") -> None:
+    """Refuse labels without a similar pair or without a dissimilar pair."""
+    if not 1 < len(labels) < len(codes):
+        lack = "dissimilar" if len(labels) < 2 else "similar"
+        raise ValueError(
+            f"{what} has {len(codes)} samples of {len(labels)} classes, so there is no {lack}"
+            " pair: give two classes, one with two samples"
+        )
+
+
+def check_weights(sample_weight: WeightsLike, n_samples: int) -> Floats:
+    """The weights of the samples, finite, none below 0, some above it."""
+    weights: Floats = check_array(
+        check_kind(sample_weight, "sample_weight"),
+        ensure_2d=False,
+        dtype=np.float64,
+        input_name="sample_weight",
+    )
+    if weights.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight has shape {weights.shape}: give ({n_samples},), one a sample"
+        )
+    if weights.min() < 0:
+        first = int(weights.argmin())
+        raise ValueError(f"sample_weight[{first}] is {weights[first]}: give weights of at least 0")
+    if not weights.max() <= np.finfo(float).max / len(weights):
+        raise ValueError(f"sample_weight of size {weights.max():.3g} overflows in sums: scale it")
+    if not weights.any():
+        raise ValueError("sample_weight: all weights are zero, give one above it at least")
+    return weights
+
+
+def check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
+    """A number of neighbors that so many references have."""
+    whole(1).check("n_neighbors", n_neighbors)
+    if n_neighbors > n_references - without_itself:
+        raise ValueError(
+            f"n_neighbors is {n_neighbors}, but the references have n_samples = {n_references}"
+            f"{' (the sample itself does not count)' * without_itself}: "
+            "ask for fewer neighbors or give more samples"
+        )
+    return int(n_neighbors)
