@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 
 import nbformat
 import pytest
 import tangle
 import yaml
+from markdown_it.renderer import RendererHTML
+from markdown_it.tree import SyntaxTreeNode
+from myst_parser.config.main import MdParserConfig
+from myst_parser.mdit_to_docutils.base import compute_unique_slug
+from myst_parser.parsers.mdit import create_md_parser
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 EXPORT = "#| export\n"
@@ -20,21 +29,22 @@ def write_book(root, chapters, public=(), toc=None):
     for name, sources in chapters.items():
         cells = [new_markdown_cell(f"# The {name} chapter\n\n$$ a = b $$ ({name}-main)")]
         for source in sources:
-            prose = source.startswith("$$")
+            prose = source.startswith(("$$", "## "))
             cells.append(new_markdown_cell(source) if prose else new_code_cell(source))
         nbformat.write(new_notebook(cells=cells), root / "book" / f"{name}.ipynb")
-    (root / "book" / "index.md").write_text("# The book\n")
+    (root / "book" / "index.md").write_text("# The book\n", encoding="utf-8")
     listed = [{"file": f"book/{name}"} for name in (chapters if toc is None else toc)]
     contents = {
         "format": "jb-book",
         "root": "book/index",
         "parts": [{"caption": "One", "numbered": True, "chapters": listed}],
     }
-    (root / "_toc.yml").write_text(yaml.safe_dump(contents))
+    (root / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     names = ", ".join(f'"{name}"' for name in public)
     (root / "pyproject.toml").write_text(
         f'[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
-        '[tool.ruff]\nline-length = 100\n\n[tool.ruff.lint.isort]\nknown-first-party = ["lml"]\n'
+        '[tool.ruff]\nline-length = 100\n\n[tool.ruff.lint.isort]\nknown-first-party = ["lml"]\n',
+        encoding="utf-8",
     )
 
 
@@ -220,7 +230,7 @@ def test_labels_on_lines_of_their_own_and_in_text_pages_are_found(book, tmp_path
     write_book(
         tmp_path, {"first": [DOC, derived("Derived in eq. (page-main).")]}, toc=["p", "first"]
     )
-    (tmp_path / "book" / "p.md").write_text("# Page\n\n$$ a = b $$ (page-main)\n")
+    (tmp_path / "book" / "p.md").write_text("# Page\n\n$$ a = b $$ (page-main)\n", encoding="utf-8")
     assert "chapter 1 (p), eq. (page-main)." in tangle.build(tmp_path)["first.py"]
 
 
@@ -295,19 +305,19 @@ def test_check_says_what_is_stale_and_writing_mends_it(book, tmp_path, capsys):
     assert tangle.main(["--check"]) == 0
 
     module = tmp_path / "lml" / "first.py"
-    written = module.read_text()
-    module.write_text(written.replace("A = 1", "A = 3"))
+    written = module.read_text(encoding="utf-8")
+    module.write_text(written.replace("A = 1", "A = 3"), encoding="utf-8")
     capsys.readouterr()
     assert tangle.main(["--check"]) == 1
     said = capsys.readouterr().out
     assert "lml/first.py is not what book/first.ipynb gives" in said
     assert "the file has 'A = 3', the chapter gives 'A = 1'" in said
-    assert module.read_text() != written  # --check writes nothing
+    assert module.read_text(encoding="utf-8") != written  # --check writes nothing
     assert tangle.main([]) == 0
-    assert module.read_text() == written
+    assert module.read_text(encoding="utf-8") == written
 
     orphan = tmp_path / "lml" / "orphan.py"
-    orphan.write_text("A = 1\n")
+    orphan.write_text("A = 1\n", encoding="utf-8")
     capsys.readouterr()
     assert tangle.main(["--check"]) == 1
     assert "lml/orphan.py has no chapter in book/" in capsys.readouterr().out
@@ -319,11 +329,11 @@ def test_check_says_what_is_stale_and_writing_mends_it(book, tmp_path, capsys):
 def test_a_fault_leaves_the_modules_as_they_were(book, tmp_path, capsys):
     book(export("A = 1"))
     assert tangle.main([]) == 0
-    written = (tmp_path / "lml" / "first.py").read_text()
+    written = (tmp_path / "lml" / "first.py").read_text(encoding="utf-8")
     write_book(tmp_path, {"first": [DOC, export("def f(:")]})
     assert tangle.main([]) == 1
     assert "tangle: book/first.ipynb, cell 2" in capsys.readouterr().err
-    assert (tmp_path / "lml" / "first.py").read_text() == written
+    assert (tmp_path / "lml" / "first.py").read_text(encoding="utf-8") == written
 
 
 def test_the_output_does_not_depend_on_the_run(book):
@@ -345,7 +355,7 @@ def test_a_chapter_in_a_folder_becomes_a_module_of_a_package(book, tmp_path):
     )
     with pytest.raises(tangle.TangleError, match=r"give extra a docstring in \[tool.lml.packages"):
         tangle.build(tmp_path)
-    with (tmp_path / "pyproject.toml").open("a") as file:
+    with (tmp_path / "pyproject.toml").open("a", encoding="utf-8") as file:
         file.write('\n[tool.lml.packages]\nextra = "More of it."\n')
     sources = tangle.build(tmp_path)
     assert "Generated from book/extra/second.ipynb" in sources["extra/second.py"]
@@ -366,3 +376,152 @@ def test_one_chapter_tells_several_modules_and_one_module_is_told_in_several_cha
     assert "B = 2" not in sources["first.py"]
     assert "Generated from book/first.ipynb and book/second.ipynb" in sources["second.py"]
     assert sources["second.py"].index("B = 2") < sources["second.py"].index("C = 3")
+
+
+def lines_of(text, *said):
+    """Stripped lines of a module that begin with one of the words, in order."""
+    return [line.strip() for line in text.splitlines() if line.strip().startswith(said)]
+
+
+def test_a_comment_names_the_page_and_the_heading_once_a_cell(book):
+    text = book(
+        export("import math"),
+        "## The loop, step by step",
+        export("import os\n\n\n# Why.\n@staticmethod\ndef f():\n    return os, math"),
+        export("A = 1\n\n\ndef g():\n    pass"),
+        "## $x$ and `code`\n\n```\n# no heading\n```",
+        export("B = 2"),
+        "## The loop, step by step",
+        export("C = 3"),
+    )["first.py"]
+    assert lines_of(text, "# ", "def", "A", "B", "C") == [
+        "# Generated from book/first.ipynb by tools/tangle.py: edit the chapter.",
+        "# book/first.ipynb#the-loop-step-by-step",
+        "# Why.",
+        "def f():",
+        "# book/first.ipynb#the-loop-step-by-step",
+        "A = 1",
+        "def g():",
+        "# book/first.ipynb#-and-code",
+        "B = 2",
+        "# book/first.ipynb#the-loop-step-by-step-1",
+        "C = 3",
+    ]
+
+
+def test_a_cell_before_any_section_is_found_under_the_title(book):
+    assert "\n# book/first.ipynb#the-first-chapter\nA = 1\n" in book(export("A = 1"))["first.py"]
+
+
+def test_a_class_repeats_the_comment_where_the_heading_changes(book):
+    text = book(
+        export("class A:\n    def f(self):\n        pass"),
+        export("class A(A):\n    def g(self):\n        pass"),
+        "## More",
+        export("# Why.\nclass A(A):\n    # How.\n    def h(self):\n        pass"),
+        export("class A(A):\n    def i(self):\n        pass"),
+    )["first.py"]
+    assert lines_of(text, "# ", "class", "def")[1:] == [
+        "# book/first.ipynb#the-first-chapter",
+        "class A:",
+        "def f(self):",
+        "def g(self):",
+        "# book/first.ipynb#more",
+        "# Why.",
+        "# How.",
+        "def h(self):",
+        "def i(self):",
+    ]
+
+
+def test_attributes_and_init_of_a_continued_class_come_first(book):
+    text = book(
+        export(
+            '# Above.\n@staticmethod\nclass A:\n    """Docs."""\n\n    first = 1\n\n'
+            "    def fit(self):\n        pass"
+        ),
+        "## How it begins",
+        export("class A(A):\n    def _read(self):\n        pass\n\n    size = property(_read)"),
+        export(
+            "class A(A):\n    #: Its kind.\n    kind: str = 'a'\n\n    other = size\n\n"
+            "    def __init__(self):\n        pass\n\n    def _last(self):\n        pass"
+        ),
+    )["first.py"]
+    begun = "# book/first.ipynb#how-it-begins"
+    assert text.partition("class A:\n")[2].split("\n") == [
+        '    """Docs."""',
+        "",
+        "    first = 1",
+        f"    {begun}",
+        "    #: Its kind.",
+        '    kind: str = "a"',
+        "",
+        "    def __init__(self):",
+        "        pass",
+        "",
+        "    # book/first.ipynb#the-first-chapter",
+        "    def fit(self):",
+        "        pass",
+        "",
+        f"    {begun}",
+        "    def _read(self):",
+        "        pass",
+        "",
+        "    size = property(_read)",
+        "    other = size",
+        "",
+        "    def _last(self):",
+        "        pass",
+        "",
+    ]
+    assert text.count("# Above.\n@staticmethod\nclass A:") == 1
+
+
+def test_a_class_told_in_one_cell_is_left_as_it_is_written(book):
+    source = "class A:\n    def f(self):\n        pass\n\n    b = 1"
+    assert source in book(export(source))["first.py"]
+
+
+def test_slugs_of_the_headings_are_those_of_myst():
+    extensions = {"dollarmath", "amsmath", "colon_fence", "deflist", "substitution"}
+    parser = create_md_parser(MdParserConfig(enable_extensions=extensions), RendererHTML)
+    pages = sorted((tangle.ROOT / "book").rglob("*.ipynb"))
+    compared = 0
+    for page in pages:
+        ours, theirs = set(), set()
+        for cell in nbformat.read(page, as_version=4).cells:
+            if cell.cell_type != "markdown":
+                continue
+            wanted = []
+            for node in SyntaxTreeNode(parser.parse(cell.source)).walk():
+                if node.type == "heading":
+                    wanted.append(compute_unique_slug(node, theirs))
+                    theirs.add(wanted[-1])
+            assert tangle.slugs(cell.source, ours) == wanted, page
+            compared += len(wanted)
+    assert compared > len(pages)
+
+
+def test_chapters_with_other_letters_are_tangled_where_the_locale_has_none(book, tmp_path):
+    """No read, write or subprocess takes its encoding from the locale, no message needs letters."""
+    cells = [export('"""Γραμμή — naïve x′Wz."""'), export("# λ ≥ 0\nÄ = 'é'")]
+    sources = book(first=cells)
+    (tmp_path / "tools").mkdir()
+    tool = shutil.copy(tangle.__file__, tmp_path / "tools")
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def run(*options):
+        return subprocess.run(
+            [sys.executable, tool, *options], env=os.environ | settings, capture_output=True,
+            encoding="ascii", check=False,
+        )  # fmt: skip
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "lml" / "first.py"
+    assert path.read_bytes() == sources["first.py"].encode("utf-8")
+    path.write_text(sources["first.py"].replace("é", "è"), encoding="utf-8")
+    done = run("--check")
+    assert done.returncode == 1
+    assert r"""the file has '\xc4 = "\xe8"', the chapter""" in done.stdout
+    assert done.stderr == ""

@@ -6,9 +6,11 @@ begins with ``#| export PACKAGE.NAME`` goes to that module instead, so that one 
 several modules and one module may be told in several chapters. The first exported cell of a
 module is its docstring. ``_toc.yml`` gives the order and the numbers of the chapters. Exported
 cells hold imports, constants, functions and classes; ``class X(X):`` continues a class told
-earlier. ``lml/__init__.py`` is written from the names listed in ``[tool.lml] public`` of
-``pyproject.toml``; the ``__init__.py`` of ``lml/PACKAGE`` names the classes of its modules and has
-the docstring that ``[tool.lml.packages]`` gives it.
+earlier: attributes and ``__init__`` are written first, methods in the order told. A comment above
+what a cell defines names the page and the heading that it stands under. ``lml/__init__.py`` is
+written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``; the ``__init__.py`` of
+``lml/PACKAGE`` names the classes of its modules and has the docstring that
+``[tool.lml.packages]`` gives it.
 
 Usage: ``python tools/tangle.py`` writes, ``python tools/tangle.py --check`` compares.
 """
@@ -26,9 +28,13 @@ import textwrap
 import tokenize
 import tomllib
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.myst_role import myst_role_plugin
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPORT = re.compile(r"#\| export(?: (?P<module>[a-z_]\w*(?:\.[a-z_]\w*)*))?")
@@ -41,6 +47,7 @@ DERIVED = re.compile(
 PARAGRAPH = re.compile(r'^([ \t]*)(.*Derived in [^\n]*(?:\n\1(?!["\s])[^\n]*)*)', re.MULTILINE)
 CONSTANT = (ast.Assign, ast.AnnAssign)
 WIDTH = 100
+MARKDOWN = MarkdownIt().use(dollarmath_plugin).use(myst_role_plugin)
 
 
 class TangleError(Exception):
@@ -55,10 +62,15 @@ class Cell:
     index: int  # its place in the notebook
     module: str  # what stands behind ``lml.`` in an import
     source: str  # without the directive
+    heading: str  # slug of the nearest heading above it
 
     @property
     def where(self) -> str:
         return f"book/{self.chapter.name}.ipynb, cell {self.index}"
+
+    @property
+    def anchor(self) -> str:
+        return f"# book/{self.chapter.name}.ipynb#{self.heading}"
 
 
 @dataclass
@@ -75,6 +87,24 @@ class Chapter:
 def exported(source: str) -> re.Match[str] | None:
     """The export directive of a cell, None where the cell stays in the book."""
     return EXPORT.fullmatch(source.partition("\n")[0].rstrip())
+
+
+def slugs(text: str, taken: set[str]) -> list[str]:
+    """Anchors of the headings in a markdown text, as MyST makes them; they join the taken ones."""
+    found = []
+    tokens = MARKDOWN.parse(text) if re.search(r"^ {0,3}#", text, re.MULTILINE) else []
+    for heading, inline in pairwise(tokens):
+        if heading.type != "heading_open":
+            continue
+        said = [t.content for t in inline.children or [] if t.type in ("text", "code_inline")]
+        slug = re.sub(r"[^\w\u4e00-\u9fff\- ]", "", "".join(said).lower().replace(" ", "-"))
+        number = 0
+        while slug in taken:
+            number += 1
+            slug = f"{slug}-{number}"
+        taken.add(slug)
+        found.append(slug)
+    return found
 
 
 def toc_files(root: Path) -> list[tuple[str, bool]]:
@@ -104,7 +134,11 @@ def read_chapters(root: Path) -> list[Chapter]:
         labels = [a or b for a, b in LABEL.findall(prose)]
         name = file.removeprefix("book/")
         chapter = Chapter(name, number if numbered else None, title, labels)
+        headings: list[str] = []
+        taken: set[str] = set()
         for index, (kind, source) in enumerate(sources):
+            if kind == "markdown":
+                headings += slugs(source, taken)
             if kind != "code":
                 continue
             directive = exported(source)
@@ -116,7 +150,8 @@ def read_chapters(root: Path) -> list[Chapter]:
                 )
             if directive:
                 module = directive["module"] or name.replace("/", ".")
-                chapter.cells.append(Cell(chapter, index, module, rest))
+                heading = headings[-1] if headings else ""
+                chapter.cells.append(Cell(chapter, index, module, rest, heading))
         chapters.append(chapter)
     listed = {c.name for c in chapters}
     for path in sorted((root / "book").rglob("*.ipynb")):
@@ -152,10 +187,12 @@ def _continues(node: ast.stmt) -> bool:
     return isinstance(node, ast.ClassDef) and node.name in map(ast.unparse, node.bases)
 
 
-def _split(source: str, where: str) -> list[tuple[ast.stmt, str]]:
-    """Statements of a cell, each with the comment lines that stand right above it."""
-    lines, pieces, end = source.splitlines(), [], 0
-    for node in _parse(source, where):
+def _cut(
+    nodes: list[ast.stmt], lines: list[str], end: int, where: str
+) -> list[tuple[ast.stmt, str]]:
+    """Statements from line ``end`` on, each with the comment lines that stand right above it."""
+    pieces = []
+    for node in nodes:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         if first <= end:
             raise TangleError(f"{where}: two statements on one line: {lines[first - 1].strip()!r}")
@@ -169,20 +206,59 @@ def _split(source: str, where: str) -> list[tuple[ast.stmt, str]]:
     return pieces
 
 
-def _class_body(text: str, node: ast.ClassDef, where: str) -> str:
-    """What ``class X(X):`` adds to X, with the comments that stand above it."""
+def _header_end(lines: list[str]) -> int:
+    """Number of lines up to the colon of ``class X(...):``, comments and decorators included."""
+    header = next(i for i, line in enumerate(lines) if line.startswith("class "))
+    tokens = tokenize.generate_tokens(io.StringIO("\n".join(lines[header:])).readline)
+    return header + next(t.start[0] for t in tokens if t.type == tokenize.NEWLINE)
+
+
+def _check_continuation(text: str, node: ast.ClassDef, where: str) -> None:
     if len(node.bases) > 1 or node.keywords or node.decorator_list:
         raise TangleError(f"{where}: write `class {node.name}({node.name}):` and nothing more")
     if ast.get_docstring(node) is not None:
         raise TangleError(f"{where}: class {node.name} has its docstring where it begins")
     lines = text.splitlines()
-    header = next(i for i, line in enumerate(lines) if line.startswith("class "))
-    tokens = tokenize.generate_tokens(io.StringIO("\n".join(lines[header:])).readline)
-    end = header + next(t.start[0] for t in tokens if t.type == tokenize.NEWLINE)
-    if not lines[end - 1].split("#")[0].rstrip().endswith(":"):
+    if not lines[_header_end(lines) - 1].split("#")[0].rstrip().endswith(":"):
         raise TangleError(f"{where}: class {node.name} is continued in one line")
-    above = ["    " + line for line in lines[:header] if line.strip()]
-    return "\n".join([*above, *lines[end:]]).strip("\n")
+
+
+def _first_members(nodes: list[ast.stmt]) -> list[ast.stmt]:
+    """Docstring, attributes and ``__init__``; an attribute made of a method stays behind it."""
+    docstring = [n for n in nodes[:1] if isinstance(n, ast.Expr)]
+    attributes, later = [], {"__init__"}
+    for node in nodes:
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if isinstance(node, CONSTANT) and not names & later:
+            attributes.append(node)
+        else:
+            later.update(_names(node))
+    return docstring + attributes + [n for n in nodes if "__init__" in _names(n)]
+
+
+def join_class(told: list[tuple[Cell, str]]) -> str:
+    """One class from the cells that tell it; an anchor stands where the page's heading changes."""
+    if len(told) == 1:
+        return told[0][1]
+    pieces: dict[ast.stmt, tuple[Cell, str]] = {}
+    for cell, text in told:
+        lines = text.splitlines()
+        end = _header_end(lines)
+        above = "".join(f"    {line}\n" for line in lines[:end] if line.startswith("#"))
+        for node, piece in _cut(ast.parse(text).body[0].body, lines, end, cell.where):
+            pieces[node] = (cell, piece if not pieces else above + piece)
+            above = ""
+    first = _first_members(list(pieces))
+    lines = told[0][1].splitlines()
+    whole = "\n".join(lines[: _header_end(lines)])
+    last: tuple[ast.stmt | None, str] = (None, told[0][0].anchor)
+    for node in [*first, *(n for n in pieces if n not in first)]:
+        cell, piece = pieces[node]
+        attributes = isinstance(node, CONSTANT) and isinstance(last[0], CONSTANT)
+        anchor = "" if cell.anchor == last[1] else f"    {cell.anchor}\n"
+        whole += ("\n" if attributes or last[0] is None else "\n\n") + anchor + piece
+        last = (node, cell.anchor)
+    return whole
 
 
 def derive(text: str, home: dict[str, Chapter], where: str) -> str:
@@ -239,8 +315,8 @@ def build_module(
         )
     docstring = source.strip()
     imports: list[str] = []
-    blocks: list[str] = []
-    where_class: dict[str, int] = {}
+    blocks: list[list[tuple[Cell, str]]] = []  # a class told over several cells is one block
+    classes: dict[str, list[tuple[Cell, str]]] = {}
     defined: dict[str, Cell] = {}
 
     def define(name: str, cell: Cell) -> None:
@@ -249,16 +325,13 @@ def build_module(
         defined[name] = cell
 
     for cell in cells[1:]:
-        where, before = cell.where, None
-        for node, text in _split(cell.source, where):
+        where, before, anchor = cell.where, None, f"{cell.anchor}\n"
+        for node, text in _cut(_parse(cell.source, where), cell.source.splitlines(), 0, where):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 imports.append(text)
                 continue
             names = _names(node)
-            if _is_program(node):
-                blocks.append(text)
-                continue
-            if not names:
+            if not names and not _is_program(node):
                 raise TangleError(
                     f"{where}: {text.strip().splitlines()[-1]!r}: only imports, constants,"
                     " functions and classes can be exported"
@@ -268,53 +341,42 @@ def build_module(
                 for method in (m for m in methods if not m.decorator_list):
                     define(f"{node.name}.{method.name}", cell)
             if _continues(node):
-                if node.name not in where_class:
+                if node.name not in classes:
                     raise TangleError(f"{where}: class {node.name} is continued before it begins")
-                blocks[where_class[node.name]] += "\n\n" + _class_body(text, node, where)
+                _check_continuation(text, node, where)
+                classes[node.name].append((cell, text))
                 continue
             for name in names:
                 define(name, cell)
-            if isinstance(node, ast.ClassDef):
-                where_class[node.name] = len(blocks)
             if isinstance(node, CONSTANT) and isinstance(before, CONSTANT):
-                blocks[-1] += "\n" + text  # constants of one cell stand together
+                blocks[-1] = [(cell, f"{blocks[-1][0][1]}\n{text}")]  # constants stand together
             else:
-                blocks.append(text)
-            before = node
+                blocks.append([(cell, anchor + text)])
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = blocks[-1]
+            before, anchor = node, ""
     defined = {name: cell for name, cell in defined.items() if "." not in name}
     public = sorted(name for name in defined if not name.startswith("_"))
     exports = "__all__ = [" + ", ".join(f'"{name}"' for name in public) + "]"
     pages = list(dict.fromkeys(f"book/{cell.chapter.name}.ipynb" for cell in cells))
     header = f"# Generated from {' and '.join(pages)} by tools/tangle.py: edit the chapter."
-    code = "\n\n\n".join(blocks)
+    code = "\n\n\n".join(map(join_class, blocks))
     text = "\n\n".join([header + "\n" + docstring, "\n".join(sorted(set(imports))), exports, code])
     return derive(text + "\n", home, f"lml.{name}"), defined
 
 
-def build_init(public: list[str], homes: dict[str, str], docstring: str) -> str:
-    """Source of ``lml/__init__.py``: the names of ``[tool.lml] public``."""
-    missing = [name for name in public if name not in homes]
-    if missing:
-        raise TangleError(
-            f"pyproject.toml lists {missing[0]!r} as public, but no chapter exports it"
-        )
-    lines = [f"from lml.{homes[name]} import {name}" for name in public]
-    exports = "__all__ = [" + ", ".join(f'"{name}"' for name in sorted(public)) + "]"
-    header = "# Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that."
+def build_init(origin: str, docstring: str, homes: dict[str, str]) -> str:
+    """Source of an ``__init__.py``: names to offer, each with the module it comes from."""
+    lines = [f"from lml.{module} import {name}" for name, module in homes.items()]
+    exports = "__all__ = [" + ", ".join(f'"{name}"' for name in sorted(homes)) + "]"
+    header = f"# Generated from {origin}"
     return "\n\n".join([f'{header}\n"""{docstring}"""', "\n".join(lines), exports]) + "\n"
 
 
-def build_package_init(docstring: str, modules: dict[str, str]) -> str:
-    """Source of the ``__init__.py`` of a package below ``lml``: its modules' classes."""
-    lines, names = [], []
-    for module, source in modules.items():
-        classes = [n.name for n in ast.parse(source).body if isinstance(n, ast.ClassDef)]
-        public = sorted(name for name in classes if not name.startswith("_"))
-        lines += [f"from lml.{module} import {name}" for name in public]
-        names += public
-    exports = "__all__ = [" + ", ".join(f'"{name}"' for name in sorted(names)) + "]"
-    header = "# Generated from the modules beside it by tools/tangle.py: edit their chapters."
-    return "\n\n".join([f'{header}\n"""{docstring}"""', "\n".join(lines), exports]) + "\n"
+def public_classes(source: str) -> list[str]:
+    """Classes of a module that do not begin with an underscore."""
+    classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return [name for name in classes if not name.startswith("_")]
 
 
 def tidy(text: str, name: str) -> str:
@@ -322,7 +384,7 @@ def tidy(text: str, name: str) -> str:
     for command in (["check", "--select", "I,F401,F821,RUF022", "--fix", "--quiet"], ["format"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", f"lml/{name}.py", "-"],
-            input=text, capture_output=True, text=True, cwd=ROOT, check=False,
+            input=text, capture_output=True, encoding="utf-8", cwd=ROOT, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise TangleError(
@@ -361,19 +423,24 @@ def build(root: Path = ROOT) -> dict[str, str]:
         path = module.replace(".", "/")
         sources[f"{path}.py"] = tidy(text, path)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    homes = {name: cell.module for name, cell in owners.items()}
     settings = project["tool"]["lml"]
-    sources["__init__.py"] = tidy(
-        build_init(settings["public"], homes, settings["docstring"]), "__init__"
-    )
+    for name in settings["public"]:
+        if name not in owners:
+            raise TangleError(f"pyproject.toml lists {name!r} as public, but no chapter exports it")
+    homes = {name: owners[name].module for name in settings["public"]}
+    origin = "pyproject.toml ([tool.lml]) by tools/tangle.py: edit that."
+    sources["__init__.py"] = tidy(build_init(origin, settings["docstring"], homes), "__init__")
+    origin = "the modules beside it by tools/tangle.py: edit their chapters."
     for package in sorted({name.split("/")[0] for name in sources if "/" in name}):
         if package not in settings.get("packages", {}):
             raise TangleError(f"pyproject.toml: give {package} a docstring in [tool.lml.packages]")
-        inside = [name for name in modules if name.startswith(f"{package}.")]
-        if package in settings.get("bare", []):
-            inside = []
-        parts = {name: sources[f"{name.replace('.', '/')}.py"] for name in inside}
-        text = build_package_init(settings["packages"][package], parts)
+        homes = {
+            name: module
+            for module in modules
+            if module.startswith(f"{package}.") and package not in settings.get("bare", [])
+            for name in public_classes(sources[f"{module.replace('.', '/')}.py"])
+        }
+        text = build_init(origin, settings["packages"][package], homes)
         sources[f"{package}/__init__.py"] = tidy(text, f"{package}/__init__")
     return sources
 
@@ -416,7 +483,7 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f"lml/{name} is not what {chapter} gives ({detail})")
         if not options.check:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8", newline="\n")
     for fault in faults:
         print(f"tangle: {fault}" if options.check else f"tangle: wrote or removed: {fault}")
     if options.check and faults:
@@ -427,4 +494,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack the letters of a chapter
+        stream.reconfigure(errors="backslashreplace")
     sys.exit(main())
