@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
 
 
+# book/coding.ipynb#the-value-without-a--matrix
 @dataclass(frozen=True)
 class CodeLoss:
     """The smooth part f(W) = 1/2 ||L'WL - M||_F^2 through d x d matrices only.
@@ -64,6 +65,7 @@ class CodeLoss:
         return float(0.5 * inner + self.constant), gradient
 
 
+# book/coding.ipynb#orthonormal-rows-one-soft-threshold
 _EPS = float(np.finfo(float).eps)  # unit of rounding
 _Smooth: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 
@@ -82,6 +84,7 @@ class _Penalty(_Proximal, Protocol):
     def certificate(self, W: Floats, gradient: Floats) -> float: ...
 
 
+# book/coding.ipynb#the-proximal-gradient-step
 def _proximal_step(
     smooth: _Smooth,
     penalty: _Proximal,
@@ -112,6 +115,7 @@ def _proximal_step(
     return P, value, gradient, step, move, turn
 
 
+# book/coding.ipynb#fista
 def _against(back: Floats, move: Floats) -> bool:
     """Whether two directions have a negative inner product, of any size."""
     total = np.vdot(back, move)
@@ -130,6 +134,7 @@ def _next_momentum(t: float) -> tuple[float, float]:
     return following, (t - 1.0) / following
 
 
+# book/coding.ipynb#fista
 def _fista_iterates(
     smooth: _Smooth,
     penalty: _Proximal,
@@ -164,6 +169,7 @@ def _fista_iterates(
             momentum = 0.0
 
 
+# book/coding.ipynb#when-to-stop-a-certificate
 @dataclass(frozen=True)
 class CodingResult:
     """What a solver returns: the code and the evidence for it.
@@ -195,6 +201,7 @@ class CodingResult:
     step: float
 
 
+# book/coding.ipynb#when-to-stop-a-certificate
 def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0) -> None:
     if not _is_real(step) or not 0.0 < step < np.inf:
         raise ValueError(f"step is {step!r}: use a positive finite number")
@@ -214,6 +221,7 @@ def _check_objective(history: list[float], scale: float) -> None:
         )
 
 
+# book/coding.ipynb#when-to-stop-a-certificate
 def _finite(A: ArrayLike, name: str, **options: Any) -> Floats:
     """An array of floats, with two axes by default; an error says where it is not finite."""
     array = check_array(
@@ -223,6 +231,7 @@ def _finite(A: ArrayLike, name: str, **options: Any) -> Floats:
     return array
 
 
+# book/coding.ipynb#when-to-stop-a-certificate
 def fista(
     smooth: _Smooth,
     penalty: _Penalty,
@@ -298,6 +307,7 @@ def fista(
     return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
 
 
+# book/coding.ipynb#half-of-the-numbers
 class _HalfLoss:
     """`CodeLoss` of a symmetric code that is given by half of its numbers."""
 
@@ -334,6 +344,7 @@ class _HalfLoss:
         return float(0.5 * inner + self.constant), gradient
 
 
+# book/coding.ipynb#half-of-the-numbers
 class _HalfL1:
     """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
 
@@ -359,6 +370,7 @@ class _HalfL1:
         return _norm(away)
 
 
+# book/coding.ipynb#the-packages-function
 def _check_target(target: FactoredMetric, L: Floats) -> int:
     if not isinstance(target, FactoredMetric):
         raise TypeError(
@@ -373,6 +385,7 @@ def _check_target(target: FactoredMetric, L: Floats) -> int:
     return len(L)
 
 
+# book/coding.ipynb#the-packages-function
 def _check_coding(
     dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
 ) -> tuple[Floats, Floats]:
@@ -391,6 +404,7 @@ def _check_coding(
     return L, start / 2 + start.T / 2
 
 
+# book/coding.ipynb#the-packages-function
 def _check_size(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
     """The scale of the certificate and the norm of A; an error where squares are lost."""
     sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
@@ -407,6 +421,7 @@ def _check_size(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
     return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
 
 
+# book/coding.ipynb#the-packages-function
 def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
 
@@ -432,6 +447,7 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     )
 
 
+# book/coding.ipynb#the-packages-function
 def code_metric(
     dictionary: ArrayLike,
     target: FactoredMetric,
@@ -505,6 +521,7 @@ def code_metric(
     return replace(result, code=half.unpack(result.code) if result.n_iter else start)
 
 
+# book/coding.ipynb#the-packages-function
 def _warn_not_converged(result: CodingResult, wanted: float, gram: Floats) -> None:
     warnings.warn(
         f"code_metric stopped after {result.n_iter} steps with certificate"

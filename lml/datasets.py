@@ -41,11 +41,13 @@ __all__ = [
     "load_usps_tasks",
 ]
 
+# book/datasets.ipynb#the-data-four-collections-of-tasks
 _Rows: TypeAlias = NDArray[np.float64] | sparse.csr_array
 _Files: TypeAlias = dict[str, dict[str, NDArray[Any]]]  # file name to arrays
 _Paths: TypeAlias = Sequence[str | Path]
 
 
+# book/datasets.ipynb#one-task
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """One classification task, split into training, validation and test rows.
@@ -142,6 +144,7 @@ class Task:
         return Task(self.name, X_train, labels, *nothing, X_test, self.y_test, self.centered)
 
 
+# book/datasets.ipynb#random-splits
 def _part_size(n_rows: int, size: float, argument: str) -> int:
     """Number of rows meant by a share in [0, 1) or by a count."""
     share = isinstance(size, float | np.floating) and 0 <= size < 1
@@ -154,6 +157,7 @@ def _part_size(n_rows: int, size: float, argument: str) -> int:
     return round(size * n_rows) if share else int(size)
 
 
+# book/datasets.ipynb#random-splits
 def _check_parts(n_rows: int, n_train: int, n_validation: int, asked: str) -> None:
     if n_train < 1 or n_train + n_validation >= n_rows:
         raise ValueError(
@@ -176,6 +180,7 @@ def _split_rows(
     return np.split(rng.permutation(n_rows), [n_train, n_train + n_validation])
 
 
+# book/datasets.ipynb#preprocessing-without-a-leak
 def _center(parts: list[_Rows]) -> list[_Rows]:
     """Subtract the mean of the first (training) part from every part.
 
@@ -202,6 +207,7 @@ def _make_task(
     return Task(name, train, own, validation, held, test, asked, centered)
 
 
+# book/datasets.ipynb#preprocessing-without-a-leak
 def _standardize(parts: list[_Rows]) -> list[_Rows]:
     """z-scores with statistics of the first part, then rows of unit length.
 
@@ -215,6 +221,7 @@ def _standardize(parts: list[_Rows]) -> list[_Rows]:
     return [normalize((part - mean) / deviation) if len(part) else part for part in parts]
 
 
+# book/datasets.ipynb#preprocessing-without-a-leak
 def _weigh(parts: list[Any], weighting: str, unit_rows: bool) -> list[_Rows]:
     """tf-idf weights (of the first part), 0/1 entries or counts; rows of unit length."""
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
@@ -231,6 +238,7 @@ def _weigh(parts: list[Any], weighting: str, unit_rows: bool) -> list[_Rows]:
     return parts
 
 
+# book/datasets.ipynb#the-running-example
 _DIGIT_TASKS = {"0-1": (0, 1), "2-3": (2, 3), "4-5-6": (4, 5, 6), "7-8-9": (7, 8, 9)}
 
 
@@ -280,6 +288,7 @@ def load_digits_tasks(
     return tasks
 
 
+# book/datasets.ipynb#files-from-outside
 @contextmanager
 def _sound(name: str | Path, remedy: str = "use a sound copy of the original") -> Iterator[None]:
     """Whatever a decoder says of a damaged file becomes a ValueError that names the file."""
@@ -290,6 +299,7 @@ def _sound(name: str | Path, remedy: str = "use a sound copy of the original") -
         raise ValueError(f"{name} cannot be read ({said}): {remedy}") from error
 
 
+# book/datasets.ipynb#files-from-outside
 def _bounded(stream: IO[bytes] | gzip.GzipFile, most: int, name: str) -> bytes:
     """The bytes of a stream; an error if there are more than `most`."""
     parts = []
@@ -308,6 +318,7 @@ def _file(path: str | Path, most: int) -> bytes:
         return _bounded(stream, most, Path(path).name)
 
 
+# book/datasets.ipynb#files-from-outside
 def _lzw_codes(group: bytes, width: int) -> list[int]:
     """The codes in a group of bytes, the lowest bits first."""
     bits = int.from_bytes(group, "little")
@@ -324,6 +335,7 @@ def _lzw_string(code: int, table: list[bytes], last: bytes, limit: int) -> bytes
     return string
 
 
+# book/datasets.ipynb#files-from-outside
 def _lzw_strings(data: bytes, limit: int, block: int) -> Iterator[bytes]:
     """The strings of the codes of a .Z file without its first three bytes, in turn."""
     place = 0
@@ -347,6 +359,7 @@ def _lzw_strings(data: bytes, limit: int, block: int) -> Iterator[bytes]:
                 break
 
 
+# book/datasets.ipynb#files-from-outside
 def _unlzw(data: bytes, most: int, name: str) -> bytes:
     """The bytes packed in a .Z file."""
     if len(data) < 3 or data[2] & 0x60 or not 10 <= data[2] & 31 <= 16:
@@ -361,6 +374,7 @@ def _unlzw(data: bytes, most: int, name: str) -> bytes:
     return b"".join(parts)
 
 
+# book/datasets.ipynb#usps-decimal-text
 def _unpack(data: bytes, most: int, name: str) -> bytes:
     """The bytes of a text that may be packed by gzip or compress."""
     if data[:2] == b"\x1f\x8b":
@@ -379,6 +393,7 @@ def _text_table(
         return np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
 
 
+# book/datasets.ipynb#usps-decimal-text
 def _joined(tables: Sequence[NDArray[np.float64]], names: Sequence[str]) -> NDArray[np.float64]:
     """Tables of equal width above each other, with at least two columns."""
     widths = [table.shape[1] for table in tables]
@@ -400,6 +415,7 @@ def _labels_of(column: NDArray[Any], allowed: Sequence[int]) -> NDArray[np.int8]
     return column.astype(np.int8)
 
 
+# book/datasets.ipynb#usps-decimal-text
 def _whole(values: NDArray[np.float64], divisor: int) -> NDArray[np.int16]:
     """Decimal values in [-1, 1] as int16 multiples of 1 / divisor; an error if they are not."""
     inside = np.abs(values) <= 1  # false for NaN
@@ -414,6 +430,7 @@ def _whole(values: NDArray[np.float64], divisor: int) -> NDArray[np.int16]:
     return whole.astype(np.int16)
 
 
+# book/datasets.ipynb#usps-decimal-text
 def _parse_usps(paths: _Paths, most: int = 2**24) -> _Files:
     """Arrays from zip.train and zip.test (text, label first, also .gz); the longer has 14.5 MB."""
     names = [Path(path).name for path in paths]
@@ -428,6 +445,7 @@ def _parse_usps(paths: _Paths, most: int = 2**24) -> _Files:
     return {"usps.npz": arrays}
 
 
+# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
 def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     """Speaker 1..150 of every row in UCI's order.
 
@@ -437,6 +455,7 @@ def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     return np.where(run <= 120, run, run - 60).astype(np.int16)
 
 
+# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
 def _isolet_arrays(train: NDArray[np.float64], test: NDArray[np.float64]) -> _Files:
     """Arrays from the two tables of UCI (features, then the letter)."""
     table = _joined([train, test], ["the two tables"])
@@ -454,6 +473,7 @@ def _isolet_arrays(train: NDArray[np.float64], test: NDArray[np.float64]) -> _Fi
     return {"isolet.npz": arrays}
 
 
+# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
 def _from_zip(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """The bytes of a member of a zip archive, stored or deflated."""
     method = archive.getinfo(name).compress_type
@@ -475,6 +495,7 @@ def _parse_isolet(paths: _Paths, most: int = 2**25) -> _Files:
     return _isolet_arrays(*(_text_table(data, most, name, ",") for name, data in files))
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 _DOMAINS = ("books", "dvd", "electronics", "kitchen")
 _MAT_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
 
@@ -497,6 +518,7 @@ def _mat_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         place = start + step
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _mat_matrix(data: memoryview, most: int) -> NDArray[np.float64]:
     """The entries of a real matrix, dense or sparse, as a dense array."""
     (_, flags), (_, size), _, *stored = islice(_mat_elements(data), 6)
@@ -513,6 +535,7 @@ def _mat_matrix(data: memoryview, most: int) -> NDArray[np.float64]:
     return matrix.toarray()
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _mat_variables(data: bytes, most: int) -> Iterator[memoryview]:
     """The matrices of a MATLAB 5 file, unpacked, in turn."""
     if bytes(data[124:128]) != b"\x00\x01IM":
@@ -528,6 +551,7 @@ def _mat_variables(data: bytes, most: int) -> Iterator[memoryview]:
         yield part
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _mat_cells(
     data: bytes, wanted: Sequence[str], most: int
 ) -> dict[str, list[NDArray[np.float64]]]:
@@ -540,6 +564,7 @@ def _mat_cells(
     return found
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _parse_words(paths: _Paths, most: int = 2**24) -> _Files:
     """Arrays from sentiment_mt.mat (10.3 MB), MATLAB cells of one matrix a task."""
     name = Path(paths[0]).name
@@ -561,6 +586,7 @@ def _parse_words(paths: _Paths, most: int = 2**24) -> _Files:
     return {"sentiment_mt.npz": {**arrays, "task_names": np.array(_DOMAINS)}}
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 _REVIEW_FILES = tuple(f"{d}/{p}.review" for d in _DOMAINS for p in ("positive", "negative"))
 
 
@@ -582,6 +608,7 @@ def _read_reviews(data: bytes, name: str = "the text") -> list[dict[bytes, int]]
     return reviews
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _count_matrix(
     reviews: list[dict[bytes, int]], column: dict[bytes, int]
 ) -> dict[str, NDArray[Any]]:
@@ -592,6 +619,7 @@ def _count_matrix(
     return {"data": pairs[:, 1].astype(np.uint8), "indices": pairs[:, 0], "indptr": indptr}
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _review_arrays(contents: Sequence[bytes], least: int = 5) -> _Files:
     """Arrays of all domains from the bytes of their positive and negative files, in turn."""
     if (words := sum(data.count(b" ") for data in contents)) > 2**21:
@@ -610,6 +638,7 @@ def _review_arrays(contents: Sequence[bytes], least: int = 5) -> _Files:
     return files
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 class _Limited:
     """A stream that fails after `most` bytes."""
 
@@ -632,6 +661,7 @@ class _Limited:
         self.stream.write(self._counted(data))
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _from_tar(data: bytes, names: Sequence[str], most: int, largest: int) -> list[bytes]:
     """The bytes of members of a packed tar archive, read once from its beginning."""
     stream: Any = _Limited(gzip.GzipFile(fileobj=io.BytesIO(data)), most)
@@ -648,6 +678,7 @@ def _from_tar(data: bytes, names: Sequence[str], most: int, largest: int) -> lis
     raise ValueError(f"the archive has no {missing}")
 
 
+# book/datasets.ipynb#sentiment-two-file-formats
 def _parse_reviews(paths: _Paths, most: int = 2**28, largest: int = 2**23) -> _Files:
     """Arrays from the eight review files, or from processed_acl.tar.gz."""
     if len(paths) == len(_REVIEW_FILES):
@@ -657,6 +688,7 @@ def _parse_reviews(paths: _Paths, most: int = 2**28, largest: int = 2**23) -> _F
     return _review_arrays(contents)
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 def _digest(arrays: Mapping[str, Any]) -> str:
     """SHA-256 over keys, types, shapes and bytes of the arrays.
 
@@ -671,6 +703,7 @@ def _digest(arrays: Mapping[str, Any]) -> str:
     return total.hexdigest()
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 @dataclass(frozen=True)
 class _Collection:
     """What stored files must hold, and where the public originals are."""
@@ -683,6 +716,7 @@ class _Collection:
     sources: tuple[tuple[Callable[..., _Files], tuple[str, ...]], ...]
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _ESL = "https://hastie.su.domains/ElemStatLearn/datasets/"
 _STANFORD = "https://web.stanford.edu/~hastie/ElemStatLearn/datasets/"
 _UCI = "https://archive.ics.uci.edu/"
@@ -700,6 +734,7 @@ _REVIEWS = (
 )
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _USPS = _Collection(
     digests={"usps.npz": "ea2c541dbd75e8e32146e0ae7bd8ba41820ef07fa7c64e072968d89ada66b559"},
     fields={
@@ -717,6 +752,7 @@ _USPS = _Collection(
 )
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _ISOLET = _Collection(
     digests={"isolet.npz": "b19a181bdd3ff8d27de2855f361dea63ba385542b973d44e7284837cb2451360"},
     fields={
@@ -742,6 +778,7 @@ _ISOLET = _Collection(
 )
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _WORDS200 = _Collection(
     digests={
         "sentiment_mt.npz": "dac49c3e059c724f859e0e9b4f72f479c0eb8706439a8485c77053bbf8d2c084"
@@ -758,6 +795,7 @@ _WORDS200 = _Collection(
 )
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _JHU = "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/processed_acl.tar.gz"
 _RAW = _Collection(
     digests={
@@ -782,6 +820,7 @@ _RAW = _Collection(
 )
 
 
+# book/datasets.ipynb#digests-which-copy-is-the-right-one
 _COLLECTIONS = {
     "usps": _USPS,
     "isolet": _ISOLET,
@@ -790,6 +829,7 @@ _COLLECTIONS = {
 }
 
 
+# book/datasets.ipynb#checked-before-use
 def _check_field(
     key: str, kind: Any, shape: tuple[int, ...], collection: _Collection, where: str | Path
 ) -> None:
@@ -804,6 +844,7 @@ def _check_field(
         )
 
 
+# book/datasets.ipynb#checked-before-use
 def _validate(
     arrays: Mapping[str, NDArray[Any]], collection: _Collection, file: str, where: str
 ) -> None:
@@ -822,6 +863,7 @@ def _validate(
         raise ValueError(f"the arrays in {where} have SHA-256 {found}, not {expected}")
 
 
+# book/datasets.ipynb#checked-before-use
 _LARGEST = 2**26  # bytes of a stored file or a download; Isolet as text has 32.4 MB
 _LONGEST = 2**20  # entries of an array whose length the table leaves open; there are 288,594
 
@@ -843,6 +885,7 @@ def _stored_array(
     return np.lib.format.read_array(stream, allow_pickle=False)
 
 
+# book/datasets.ipynb#checked-before-use
 def _read(path: Path, collection: _Collection) -> dict[str, NDArray[Any]]:
     """Arrays of a stored file, checked before use."""
     with _sound(path, "delete it, or point LML_DATA at a folder with a sound copy"):
@@ -853,6 +896,7 @@ def _read(path: Path, collection: _Collection) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+# book/datasets.ipynb#checked-before-use
 def _store(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write an .npz so that the file is the old one or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -868,6 +912,7 @@ def _store(path: Path, arrays: Mapping[str, Any]) -> None:
         raise
 
 
+# book/datasets.ipynb#downloading
 def _retrieve(addresses: Sequence[str], folder: str | Path, progressbar: bool = True) -> _Paths:
     """Download the addresses into a folder; the paths."""
     with warnings.catch_warnings():
@@ -882,6 +927,7 @@ def _retrieve(addresses: Sequence[str], folder: str | Path, progressbar: bool = 
     return paths
 
 
+# book/datasets.ipynb#downloading
 def _download(name: str) -> None:
     """Fetch a collection from the first source that gives the right arrays, and cache it."""
     collection = _COLLECTIONS[name]
@@ -906,6 +952,7 @@ def _download(name: str) -> None:
     )
 
 
+# book/datasets.ipynb#downloading
 def _cache() -> Path:
     """Folder of the cached copies, in scikit-learn's data home."""
     return Path(get_data_home()) / "lml"
@@ -923,6 +970,7 @@ def _find(file: str) -> Path | None:
     return next((p for f in [*folders, _cache()] if (p := f / file).is_file()), None)
 
 
+# book/datasets.ipynb#downloading
 def _load(name: str, download_if_missing: bool = True) -> list[dict[str, NDArray[Any]]]:
     """Arrays of the files of a collection, in the order of the table."""
     collection = _COLLECTIONS[name]
@@ -939,6 +987,7 @@ def _load(name: str, download_if_missing: bool = True) -> list[dict[str, NDArray
     return [_read(path, collection) for path in paths if path is not None]
 
 
+# book/datasets.ipynb#the-loaders
 def load_usps_tasks(
     random_state: int | np.random.RandomState | None = None,
     *,
@@ -997,6 +1046,7 @@ def load_usps_tasks(
     return tasks
 
 
+# book/datasets.ipynb#the-loaders
 def load_isolet_tasks(
     grouping: str = "rows",
     random_state: int | np.random.RandomState | None = None,
@@ -1054,6 +1104,7 @@ def load_isolet_tasks(
     return tasks
 
 
+# book/datasets.ipynb#the-loaders
 def _words_tasks(
     arrays: dict[str, NDArray[Any]],
     random_state: int | np.random.RandomState | None,
@@ -1074,6 +1125,7 @@ def _words_tasks(
     return tasks
 
 
+# book/datasets.ipynb#the-loaders
 def _raw_tasks(
     files: list[dict[str, NDArray[Any]]],
     random_state: int | np.random.RandomState | None,
@@ -1095,6 +1147,7 @@ def _raw_tasks(
     return tasks
 
 
+# book/datasets.ipynb#the-loaders
 def load_sentiment_tasks(
     features: str = "words200",
     random_state: int | np.random.RandomState | None = None,

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+# book/dictionary.ipynb#the-gradient
 def dictionary_gradient(dictionary: Floats, code: Floats, gradient: FactoredMetric) -> Floats:
     """Gradient of <G, L'WL> with respect to the dictionary L: W L G' + W' L G.
 
@@ -69,6 +70,7 @@ def dictionary_gradient(dictionary: Floats, code: Floats, gradient: FactoredMetr
     return code @ transposed.apply(dictionary) + code.T @ gradient.apply(dictionary)
 
 
+# book/dictionary.ipynb#what-the-step-is-meant-to-lower
 def _value_and_slope(
     dictionary: Floats,
     code: Floats,
@@ -97,6 +99,7 @@ def _value_and_slope(
     return float(value / n_tasks + penalty), slope
 
 
+# book/dictionary.ipynb#what-the-step-is-meant-to-lower
 def dictionary_objective(
     dictionary: Floats,
     code: Floats,
@@ -144,6 +147,7 @@ def dictionary_objective(
     return value, slope()
 
 
+# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
 class GradientMemory:
     """Low-rank gradients of old tasks, one a task.
 
@@ -220,6 +224,7 @@ class GradientMemory:
         """Nothing to do: the gradients live in the D features, not in the dictionary."""
 
 
+# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
 def _gram_spectrum(X: Matrix, K: Matrix, rank: int) -> tuple[Floats, Floats]:
     """Spectrum of X'KX for CSR X through its Gram matrix: only `rank` dense rows are formed."""
     values, vectors = linalg.eigh((X @ X.T).toarray())
@@ -232,6 +237,7 @@ def _gram_spectrum(X: Matrix, K: Matrix, rank: int) -> tuple[Floats, Floats]:
     return theta[order], ((vectors / root) @ turn[:, order[:rank]]).T @ X
 
 
+# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
 def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, float]:
     """Best symmetric part of rank `rank`, and the relative error of leaving out the rest."""
     if sparse.issparse(gradient.factor):
@@ -244,6 +250,7 @@ def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, floa
     return FactoredMetric(gradient.alpha, rows, theta[:rank].copy()), float(error)
 
 
+# book/dictionary.ipynb#a-memory-that-does-not-grow
 class RunningGradient:
     """The sum of old tasks' gradients with respect to the dictionary: one d x D array.
 
@@ -293,6 +300,7 @@ class RunningGradient:
             self.total = change @ self.total
 
 
+# book/dictionary.ipynb#orthonormal-rows-and-the-change-of-basis
 def polar_factors(dictionary: ArrayLike) -> tuple[Floats, Floats]:
     """Split a dictionary L = S Q into a symmetric change of basis S and orthonormal rows Q.
 
@@ -366,6 +374,7 @@ def keep_codes(code: Floats, change: Floats) -> Floats:
     return (moved + moved.T) / 2 if _symmetric(code) else moved
 
 
+# book/dictionary.ipynb#how-far
 @dataclass(frozen=True)
 class DictionaryStep:
     """Outcome of a dictionary step.
@@ -392,6 +401,7 @@ class DictionaryStep:
     n_backtracks: int
 
 
+# book/dictionary.ipynb#how-far
 def _line_search(
     objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
     L: Floats,
@@ -418,6 +428,7 @@ def _line_search(
     return L, 0.0, before, before, n_backtracks
 
 
+# book/dictionary.ipynb#how-far
 def dictionary_step(
     dictionary: Floats,
     code: Floats,
@@ -473,6 +484,7 @@ def dictionary_step(
     return DictionaryStep(rows, change, step, before, after, n)
 
 
+# book/dictionary.ipynb#how-far
 def _check_step(
     dictionary: ArrayLike, code: Floats, X: Matrix, dictionary_penalty: float, max_move: float
 ) -> Floats:
@@ -489,6 +501,7 @@ def _check_step(
     return L
 
 
+# book/dictionary.ipynb#two-policies-for-old-tasks
 def keep_metrics(code: Floats, old_dictionary: Floats, new_dictionary: Floats) -> Floats:
     """Re-code a metric in a moved dictionary: C W C' with C = L_new L_old', no threshold.
 
@@ -533,6 +546,7 @@ def keep_metrics(code: Floats, old_dictionary: Floats, new_dictionary: Floats) -
     return keep_codes(code, across.T)
 
 
+# book/dictionary.ipynb#codes-that-follow-when-they-are-read
 class MovingCodes(Mapping[Any, Floats]):
     """Codes of tasks in a dictionary that moves; a code follows when it is read.
 

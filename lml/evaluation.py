@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 
+# book/evaluation.ipynb#the-accuracy-matrix
 def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> Floats:
     """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
     R = np.array(_plain(R, "R"), dtype=float)
@@ -53,6 +54,7 @@ def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> Floats:
     return R
 
 
+# book/evaluation.ipynb#the-accuracy-matrix
 def _needed(values: Floats, what: str, first: int = 0) -> Floats:
     """The values of tasks first, first + 1, ...; an error names one that is missing."""
     missing = np.flatnonzero(np.isnan(values))
@@ -63,6 +65,7 @@ def _needed(values: Floats, what: str, first: int = 0) -> Floats:
     return values
 
 
+# book/evaluation.ipynb#the-accuracy-matrix
 def average_accuracy(R: ArrayLike) -> float:
     """Mean accuracy over all tasks at the end of the stream.
 
@@ -131,6 +134,7 @@ def backward_transfer(R: ArrayLike) -> float:
     return float(np.mean(final - _needed(np.diag(R)[:-1], "the accuracy on arrival")))
 
 
+# book/evaluation.ipynb#the-accuracy-matrix
 def forgetting(R: ArrayLike) -> float:
     """Mean loss of the earlier tasks against their best moment before the end.
 
@@ -170,6 +174,7 @@ def forgetting(R: ArrayLike) -> float:
     return float(np.mean(best - _needed(R[-1, :-1], "the final accuracy")))
 
 
+# book/evaluation.ipynb#the-accuracy-matrix
 def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     """Mean gain over a baseline on each task just before it is learned.
 
@@ -219,6 +224,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 def _check_name(task: Any) -> None:
     """Refuse a task name that could not be looked up again."""
     try:
@@ -229,6 +235,7 @@ def _check_name(task: Any) -> None:
         raise TypeError(f"task is {task!r}: use a name that equals itself and can be a dict key")
 
 
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 def _bounded_rows(y: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
     """Indices of at most max_rows rows, stratified by class, in their old order."""
     codes, classes = _class_numbers(y)
@@ -247,6 +254,7 @@ def _bounded_rows(y: Indices, max_rows: int | None, rng: np.random.RandomState) 
     return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
 
 
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 class LifelongKNeighborsClassifier(BaseEstimator):
     """k-nearest-neighbour classification of several tasks with one lifelong learner.
 
@@ -389,6 +397,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
 
 
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 def _reference_rows(X: MatrixLike) -> Matrix:
     """Rows as they are kept: dense or CSR, in single or double precision, finite."""
     kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
@@ -398,6 +407,7 @@ def _reference_rows(X: MatrixLike) -> Matrix:
     return X
 
 
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 def _nbytes(X: Matrix) -> int:
     """Bytes of a dense array or of the three arrays of a CSR matrix."""
     parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
@@ -418,6 +428,7 @@ def _knn_labels(
     return majority_vote(labels[nearest])
 
 
+# book/evaluation.ipynb#a-stream-step-by-step
 @dataclass(frozen=True)
 class StreamResult:
     """What `evaluate_stream` returns: the accuracy matrix and how to read it.
@@ -461,6 +472,7 @@ class StreamResult:
         return np.sqrt(self.accuracy * (1.0 - self.accuracy) / self.n_test)
 
 
+# book/evaluation.ipynb#a-stream-step-by-step
 def _stream_names(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
     for number, task in enumerate(tasks):
@@ -477,6 +489,7 @@ def _stream_names(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
     return names
 
 
+# book/evaluation.ipynb#a-stream-step-by-step
 def _unseen_score(reader: LifelongKNeighborsClassifier, metric: Any, task: Any) -> float:
     """Accuracy on a task that the learner does not know, by a metric given from outside."""
     if not isinstance(metric, FactoredMetric):
@@ -495,6 +508,7 @@ def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any])
         check_consistent_length(X_test, _class_numbers(task.y_test)[0])
 
 
+# book/evaluation.ipynb#a-stream-step-by-step
 def evaluate_stream(
     learner: Any,
     tasks: Iterable[Any],

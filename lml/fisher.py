@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
 
 
+# book/fisher.ipynb#two-scatters
 def _labelled_rows(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
     """Float rows (dense or CSR) and class numbers; an error unless there are two classes."""
     X = _check_rows(X)
@@ -43,6 +44,7 @@ def _labelled_rows(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
     return X, codes
 
 
+# book/fisher.ipynb#two-scatters
 def _class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
     """Rows in each class and the class means, dense, of shape (classes, D)."""
     counts = np.bincount(codes)
@@ -51,6 +53,7 @@ def _class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
     return counts, means.toarray() if sparse.issparse(means) else means
 
 
+# book/fisher.ipynb#two-scatters
 def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = _class_means(X, codes)
@@ -96,6 +99,7 @@ def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
     return within, gamma.T @ gamma
 
 
+# book/fisher.ipynb#a-singular-within-scatter
 def _ridge(inside: float, between: float, n_features: int, regularization: float) -> float:
     """The multiple of the identity that is added to the within scatter, from both traces."""
     if regularization and inside <= 1e-12 * between:  # one distinct row a class
@@ -103,6 +107,7 @@ def _ridge(inside: float, between: float, n_features: int, regularization: float
     return regularization * inside / n_features
 
 
+# book/fisher.ipynb#a-singular-within-scatter
 def _largest(A: Floats, n_directions: int) -> Floats:
     """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
     lwork, liwork, _ = dsyevr_lwork(len(A), lower=1)
@@ -112,6 +117,7 @@ def _largest(A: Floats, n_directions: int) -> Floats:
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
 
+# book/fisher.ipynb#a-singular-within-scatter
 def _leading(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
     """Eigenvectors (as rows) of the pencil (Gamma' Gamma, within + ridge I), largest first."""
     try:
@@ -122,6 +128,7 @@ def _leading(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> 
     return (half @ _largest(gamma @ half, n_directions)).T
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 def _centred_gram(X: Matrix) -> Floats:
     """Inner products (n, n) of the centred rows."""
     gram = safe_sparse_dot(X, X.T, dense_output=True)
@@ -144,6 +151,7 @@ def _fix_signs(V: Floats) -> Floats:
     return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 _SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
 
 
@@ -155,6 +163,7 @@ def _solved(A: Floats, B: Floats) -> Floats:
     return dpotrs(factor, B)[0]
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 def _row_coefficients(
     X: Matrix, codes: Indices, n_directions: int, regularization: float
 ) -> Floats:
@@ -173,6 +182,7 @@ def _row_coefficients(
     return A - A.mean(axis=1, keepdims=True)
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: float) -> Floats:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
@@ -190,6 +200,7 @@ def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: fl
     return _fix_signs(V)
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 def _strength(value: Any, name: str) -> float:
     """Return a finite number of at least zero, or say what is wrong with it."""
     if not _is_real(value) or not 0 <= value < np.inf:
@@ -197,6 +208,7 @@ def _strength(value: Any, name: str) -> float:
     return float(value)
 
 
+# book/fisher.ipynb#fewer-rows-than-features
 def fisher_directions(
     X: MatrixLike, y: LabelsLike, n_directions: int | None = None, regularization: float = 1.0
 ) -> Floats:
@@ -246,6 +258,7 @@ def fisher_directions(
     return _directions(X, codes, most, _strength(regularization, "regularization"))
 
 
+# book/fisher.ipynb#local-directions
 def _short(X: Matrix) -> Matrix:
     """A CSR matrix with 32-bit indices, which k-means wants; other rows as they are."""
     if not sparse.issparse(X) or X.nnz > np.iinfo(np.int32).max:
@@ -262,6 +275,7 @@ def _centres(X: Matrix, n_regions: int, random_state: Seed) -> Floats:
     return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
 
 
+# book/fisher.ipynb#local-directions
 def _ranked_by_class(X: Matrix, codes: Indices, centres: Floats) -> list[Indices]:
     """For each class, its rows from near to far, one line a centre; ties to the lower row."""
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
@@ -275,6 +289,7 @@ def _ranked_by_class(X: Matrix, codes: Indices, centres: Floats) -> list[Indices
     return ranked
 
 
+# book/fisher.ipynb#local-directions
 def _scales(scales: Sequence[int] | None, n_features: int) -> list[int]:
     """Rows of each class in a region, one number a scale."""
     if scales is None:
@@ -291,6 +306,7 @@ def _regions(ranked: list[Indices], scales: list[int]) -> Iterator[Indices]:
             yield np.sort(np.concatenate([line[:scale] for line in nearest]))
 
 
+# book/fisher.ipynb#local-directions
 def local_fisher_basis(
     X: MatrixLike,
     y: LabelsLike,
@@ -357,6 +373,7 @@ def local_fisher_basis(
     return np.concatenate(found)[:n_basis]
 
 
+# book/fisher.ipynb#the-rank-of-a-basis
 def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
     """Numerical rank of a set of directions.
 

@@ -23,6 +23,7 @@ from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
 __all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
 
 
+# book/initialization.ipynb#an-orthonormal-basis-of-the-row-space
 def _unit_rows(L: Floats) -> Floats:
     """The nonzero rows, scaled to unit length without overflow."""
     largest = np.abs(L).max(axis=1, initial=0.0)
@@ -30,6 +31,7 @@ def _unit_rows(L: Floats) -> Floats:
     return L / np.linalg.norm(L, axis=1, keepdims=True)
 
 
+# book/initialization.ipynb#an-orthonormal-basis-of-the-row-space
 def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> Floats:
     """Orthonormal basis of the row space, row by row in the given order.
 
@@ -77,6 +79,7 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> Floats:
     return (Q * np.sign(np.diag(R))).T
 
 
+# book/initialization.ipynb#step-2-completion
 _ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
 
 
@@ -90,6 +93,7 @@ def _residual_scatter(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float
     return left - L.T @ (L @ left), np.trace(scatter)
 
 
+# book/initialization.ipynb#step-2-completion
 def _residual_gram(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
     """RR' and its trace before projecting."""
     X = X if sparse.issparse(X) else X - mean
@@ -102,6 +106,7 @@ def _residual_gram(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
     return gram - inside @ inside.T, np.trace(gram)
 
 
+# book/initialization.ipynb#step-2-completion
 def _residual_directions(
     L: Floats,
     X: Matrix,
@@ -124,6 +129,7 @@ def _residual_directions(
     return _fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
+# book/initialization.ipynb#step-2-completion
 def complete_dictionary(
     L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed = None, center: bool = True
 ) -> Floats:
@@ -169,6 +175,7 @@ def complete_dictionary(
     return _complete(L, X, n_components, random_state, center)[0]
 
 
+# book/initialization.ipynb#step-2-completion
 def _complete(
     L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed, center: bool
 ) -> tuple[Floats, tuple[int, int, int]]:
@@ -190,6 +197,7 @@ def _complete(
     return L[:d], (*sizes, d - sum(sizes))
 
 
+# book/initialization.ipynb#step-3-how-much-of-each
 class DictionaryReport(NamedTuple):
     """Where the rows of an initial dictionary come from.
 
@@ -211,6 +219,7 @@ class DictionaryReport(NamedTuple):
     n_random: int
 
 
+# book/initialization.ipynb#step-3-how-much-of-each
 def initial_dictionary(
     X: MatrixLike,
     y: LabelsLike,

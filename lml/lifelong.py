@@ -47,6 +47,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
 
 
+# book/lifelong.ipynb#the-class
 @dataclass(frozen=True)
 class TaskRecord:
     """What a `LifelongMetricLearner` notes about a task; it holds no rows.
@@ -87,6 +88,7 @@ class TaskRecord:
     loss_after: float
 
 
+# book/lifelong.ipynb#the-class
 @dataclass(frozen=True, eq=False)
 class _State:
     """All that is known after some visits; it never changes."""
@@ -107,6 +109,7 @@ class _State:
         return type(self), tuple(vars(self).values())  # a copy is locked too
 
 
+# book/lifelong.ipynb#the-class
 class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
 
@@ -200,6 +203,8 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     """
 
     _state = _State()
+    _kind = "LifelongMetricLearner"
+    _versions = (1, 2)
 
     def __init__(
         self,
@@ -642,9 +647,6 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             "records": sum(8 * (9 + len(record.classes)) for record in records),
         }
 
-    _kind = "LifelongMetricLearner"
-    _versions = (1, 2)
-
     def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
         form = _pack(self._state, arrays)
         return 2 if "moves" in arrays else 1, form
@@ -654,6 +656,7 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         return _State() if form is None else _unpack(form, arrays)
 
 
+# book/lifelong.ipynb#the-class
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
@@ -663,6 +666,7 @@ def _lock(learner: Any) -> Any:
     return own.setdefault(learner, threading.RLock())  # one step, for all threads
 
 
+# book/lifelong.ipynb#the-class
 def _check_seed(random_state: Any) -> None:
     try:
         check_random_state(random_state)
@@ -682,6 +686,7 @@ def _check_number(name: str, value: Any, least: float, whole: bool = False) -> N
         raise ValueError(f"{name}={value!r}: give at least {least}")
 
 
+# book/lifelong.ipynb#the-class
 def _check_base(learner: Any) -> None:
     """Refuse what is no base learner, or one whose own parameters it cannot use."""
     if isinstance(learner, str):
@@ -692,6 +697,7 @@ def _check_base(learner: Any) -> None:
         learner._check_parameters()
 
 
+# book/lifelong.ipynb#the-class
 def _check_classes(y: Indices, task: Hashable) -> None:
     classes = set(y.tolist())
     if not 1 < len(classes) < len(y):
@@ -702,6 +708,7 @@ def _check_classes(y: Indices, task: Hashable) -> None:
         )
 
 
+# book/lifelong.ipynb#the-class
 def _check_hashable(task: Any, place: str) -> None:
     try:
         hash(task)
@@ -722,6 +729,7 @@ def _check_name(task: Any, place: str) -> None:
         raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
 
 
+# book/lifelong.ipynb#the-class
 def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
     kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
     X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
@@ -735,6 +743,7 @@ def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
     return X
 
 
+# book/lifelong.ipynb#the-class
 def _columns(X: MatrixLike) -> tuple[Any, ...] | None:
     """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
     reader = BaseEstimator()
@@ -743,12 +752,14 @@ def _columns(X: MatrixLike) -> tuple[Any, ...] | None:
     return None if names is None else tuple(names)
 
 
+# book/lifelong.ipynb#the-class
 def _visit_seeds(root: Any, number: int, n_visits: int) -> list[int]:
     """Three seeds of a visit: base learner, triplets, first dictionary."""
     sequence = np.random.SeedSequence([root, number, n_visits])
     return [int(seed) for seed in sequence.generate_state(3)]
 
 
+# book/lifelong.ipynb#the-class
 def _check_start(learner: Any, asked: bool) -> None:
     """Refuse a base learner that cannot start from the task's metric, or from those of others."""
     name = "warm_start_from_dictionary=True"
@@ -763,11 +774,13 @@ def _check_start(learner: Any, asked: bool) -> None:
         )
 
 
+# book/lifelong.ipynb#the-class
 def _with_identity_outside(L: Floats, codes: list[Floats]) -> FactoredMetric:
     """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
     return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
 
+# book/lifelong.ipynb#the-class
 def _squared_norms(metrics: Mapping[Any, FactoredMetric]) -> dict[Any, float]:
     return {u: max(M.inner(M), float(np.finfo(float).tiny)) for u, M in metrics.items()}
 
@@ -785,6 +798,7 @@ def _products(
     return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
 
 
+# book/lifelong.ipynb#the-class
 def _known_metrics(
     start: Floats, old: Mapping[Any, Floats], target: FactoredMetric
 ) -> tuple[dict[Any, FactoredMetric], dict[Any, float]]:
@@ -798,6 +812,7 @@ def _known_metrics(
     return metrics, _squared_norms(metrics)
 
 
+# book/lifelong.ipynb#the-class
 def _residual_objective(
     L: Floats,
     codes: Mapping[Any, Floats],
@@ -826,6 +841,7 @@ def _residual_objective(
     return float(value), lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
 
 
+# book/lifelong.ipynb#the-class
 def _residual_slope(
     L: Floats,
     codes: Mapping[Any, Floats],
@@ -854,6 +870,7 @@ def _residual_slope(
     return own @ L - sum(pulls[key] @ F for key, F in factors.items())
 
 
+# book/lifelong.ipynb#the-class
 def residual_step(
     dictionary: Floats,
     codes: Mapping[Any, Floats],
@@ -899,6 +916,7 @@ def residual_step(
     return DictionaryStep(rows, change, step, before, after, n)
 
 
+# book/lifelong.ipynb#the-class
 def _diagnostics(target: FactoredMetric, L: Floats, code: Floats) -> dict[str, Any]:
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
     norm = np.sqrt(max(target.inner(target), 0.0))
@@ -921,6 +939,7 @@ def _copied(memory: Any) -> Any:
     return twin
 
 
+# book/lifelong.ipynb#the-class
 def _check_table(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> tuple[Matrix, list[Any], list[Hashable]]:
@@ -938,11 +957,13 @@ def _check_table(
     return rows, labels, names
 
 
+# book/lifelong.ipynb#the-class
 def _fitted(learner: Any, X: Matrix, y: Indices) -> tuple[FactoredMetric, str]:
     """The metric that a base learner learns, and its type."""
     return _fitted_metric(learner, "base_learner", X, y)
 
 
+# book/lifelong.ipynb#the-class
 def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
     """The state as JSON; its arrays go to `arrays`."""
     if state.dictionary is None:
@@ -964,12 +985,14 @@ def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
     return form
 
 
+# book/lifelong.ipynb#the-class
 def _pack_record(task: Hashable, record: TaskRecord) -> dict[str, Any]:
     with about(f"task {task!r}"):
         entries = {part.name: encode(getattr(record, part.name)) for part in fields(record)}
         return {"task": encode(task), **entries}
 
 
+# book/lifelong.ipynb#the-class
 def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[str, Any] | None:
     if memory is None:
         return None
@@ -981,6 +1004,7 @@ def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[
     return {"rank": memory.rank, "gradients": gradients}
 
 
+# book/lifelong.ipynb#the-class
 def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
     """The state that `_pack` took apart, or an error that names what does not fit."""
     keys = {"tasks", "memory", "root", "metric_type", "columns", "queue"}
@@ -998,6 +1022,7 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
     return _State(L, moving, tasks, memory, *_unpack_rest(form, L.shape[1]))
 
 
+# book/lifelong.ipynb#the-class
 def _unpack_queue(
     form: Any, codes: Mapping[Any, Floats], arrays: dict[str, NDArray[Any]]
 ) -> MovingCodes:
@@ -1015,6 +1040,7 @@ def _unpack_queue(
     return MovingCodes.restored(codes, form, moves)
 
 
+# book/lifelong.ipynb#the-class
 def _fits(value: Any, kind: type) -> bool:
     """Whether a value is of a type and, if a number, finite and not negative."""
     if kind in (int, float):
@@ -1035,6 +1061,7 @@ def _unpack_rest(form: Any, n_features: int) -> tuple[Any, ...]:
     return kind, columns, root
 
 
+# book/lifelong.ipynb#the-class
 def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
     """Tasks and their records."""
     kinds: dict[str, type] = {part.name: float for part in fields(TaskRecord)}
@@ -1055,6 +1082,7 @@ def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
     return tasks
 
 
+# book/lifelong.ipynb#the-class
 def _unpack_memory(
     form: Any, tasks: Mapping[Any, TaskRecord], n_features: int, arrays: dict[str, NDArray[Any]]
 ) -> GradientMemory | None:

@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
 
 
+# book/lmnn.ipynb#target-neighbours
 def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indices:
     """Pairs of each row with its nearest rows of the same class.
 
@@ -73,6 +74,7 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
+# book/lmnn.ipynb#units
 def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
     """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
     i, j = targets.T
@@ -92,6 +94,7 @@ def _identity_scale(X: Floats, targets: Indices) -> float:
     return 1.0
 
 
+# book/lmnn.ipynb#impostors-without-loops
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
@@ -101,6 +104,7 @@ def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
+# book/lmnn.ipynb#impostors-without-loops
 def impostors(
     Z: Floats, y: LabelsLike, targets: Indices, margin: float = 1.0, slack: float = 0.0
 ) -> Indices:
@@ -146,6 +150,7 @@ def impostors(
     return np.concatenate(found)
 
 
+# book/lmnn.ipynb#the-gradient-is-a-laplacian
 def _starts(pairs: Indices, n_samples: int) -> Indices:
     """Where the pairs of each row begin in a list that is sorted by the first row."""
     return np.searchsorted(pairs[:, 0], np.arange(n_samples + 1))
@@ -168,6 +173,7 @@ def _triplets_of(targets: Indices, pairs: Indices) -> tuple[Indices, Indices]:
     return pair, np.arange(len(pair)) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
 
+# book/lmnn.ipynb#the-gradient-is-a-laplacian
 def _pair_distances(Z: Floats, pairs: Indices) -> Floats:
     """Squared distances of pairs sorted by their first row.
 
@@ -185,6 +191,7 @@ def _pair_distances(Z: Floats, pairs: Indices) -> Floats:
     return squares[pairs[:, 0]] + squares[pairs[:, 1]] - 2 * products
 
 
+# book/lmnn.ipynb#rounding-the-kink
 def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
     """Value and slope of the hinge, its kink rounded over a width of `smoothing`."""
     if not smoothing:
@@ -193,6 +200,7 @@ def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
     return np.where(slope < 1, smoothing / 2 * np.square(slope), excess), slope
 
 
+# book/lmnn.ipynb#loss-and-gradient-together
 class LossGradient(NamedTuple):
     """What `lmnn_loss_gradient` returns.
 
@@ -214,6 +222,7 @@ class LossGradient(NamedTuple):
     weight: float
 
 
+# book/lmnn.ipynb#loss-and-gradient-together
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
@@ -268,6 +277,7 @@ def lmnn_loss_gradient(
     )
 
 
+# book/lmnn.ipynb#which-impostors-and-for-how-long
 class _ImpostorSearch:
     """Impostor pairs of moving rows, searched anew only when some may be missing."""
 
@@ -293,6 +303,7 @@ class _ImpostorSearch:
         return self.pairs
 
 
+# book/lmnn.ipynb#the-row-space-is-enough
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = _svd(X - X.mean(axis=0))
@@ -302,6 +313,7 @@ def _row_space(X: Floats) -> tuple[Floats, Floats]:
     return U[:, keep] * values[keep], V[keep]
 
 
+# book/lmnn.ipynb#a-lower-bound
 def _feasible_share(P: Floats, G: Floats) -> float:
     """The largest share s in [0, 1] with P + s (G - P) positive semi-definite."""
     if linalg.eigvalsh(G)[0] >= 0:
@@ -313,6 +325,7 @@ def _feasible_share(P: Floats, G: Floats) -> float:
     return float(1 / max(largest, 1.0))
 
 
+# book/lmnn.ipynb#the-solver
 class _Problem:
     """The objective over L, for rows in which target neighbours are at distance 1 on average."""
 
@@ -397,6 +410,7 @@ class _Problem:
         return self.best[1], bound
 
 
+# book/lmnn.ipynb#the-estimator
 class LMNN(MetricLearnerMixin, BaseEstimator):
     """Large margin nearest neighbours.
 

@@ -22,6 +22,7 @@ from lml.utils.typing import Floats, Matrix, MatrixLike
 __all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
 
 
+# book/metrics.ipynb#the-factored-form
 def _is_real(value: object) -> bool:
     """Whether a value is a real number that a float can hold, of any type but bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -35,6 +36,7 @@ def _is_whole(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
+# book/metrics.ipynb#the-factored-form
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 
 
@@ -51,6 +53,7 @@ def _plain(A: Any, name: str = "X") -> Any:
     return A
 
 
+# book/metrics.ipynb#the-factored-form
 def _loose(A: Any) -> NDArray[Any]:
     """`A` as an array of any type; of objects when its rows differ in length."""
     try:
@@ -72,6 +75,7 @@ def _check_finite(A: Matrix, name: str) -> None:
     )
 
 
+# book/metrics.ipynb#the-factored-form
 def _as_matrix(A: MatrixLike, name: str) -> Matrix:
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
     if sparse.issparse(_plain(A, name)):
@@ -85,6 +89,7 @@ def _as_matrix(A: MatrixLike, name: str) -> Matrix:
     return A
 
 
+# book/metrics.ipynb#the-factored-form
 def _check_rows(X: MatrixLike, n_features: int, name: str = "X") -> Matrix:
     """`X` as a finite float64 matrix (n, n_features)."""
     X = _as_matrix(X, name)
@@ -106,6 +111,7 @@ def _times(A: Matrix, B: Matrix) -> Floats:
     return product.toarray() if sparse.issparse(product) else product
 
 
+# book/metrics.ipynb#the-factored-form
 def _check_parts(alpha: float, factor: Matrix, core: Matrix, n_features: int | None) -> None:
     """Refuse parts of a metric that do not fit together."""
     if not np.isfinite(alpha):
@@ -124,6 +130,7 @@ def _check_parts(alpha: float, factor: Matrix, core: Matrix, n_features: int | N
         )
 
 
+# book/metrics.ipynb#the-factored-form
 class FactoredMetric:
     """A metric M = alpha I + F' C F, kept as its three parts.
 
@@ -244,6 +251,7 @@ class FactoredMetric:
         L = _check_rows(L, np.shape(L)[-1], "L")
         return cls(0.0, L, np.ones(L.shape[0]))
 
+    # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
         return _times(_check_rows(X, self.n_features), self.factor)
@@ -341,6 +349,7 @@ class FactoredMetric:
         """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
+    # book/metrics.ipynb#sums-transposes-and-inner-products
     def __add__(self, other: "FactoredMetric") -> "FactoredMetric":
         if not isinstance(other, FactoredMetric):
             return NotImplemented
@@ -420,6 +429,7 @@ class FactoredMetric:
             total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
+    # book/metrics.ipynb#orthonormal-rows
     def _span(self) -> tuple[Floats, Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F = self.factor
@@ -458,6 +468,7 @@ class FactoredMetric:
         outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
         return float(np.hypot(np.linalg.norm(inside), outside))
 
+    # book/metrics.ipynb#the-nearest-psd-metric
     def _spectrum(self) -> tuple[Floats, Floats]:
         """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
 
@@ -488,6 +499,7 @@ class FactoredMetric:
         keep = weights != 0.0
         return FactoredMetric(base, rows[keep], weights[keep])
 
+    # book/metrics.ipynb#compression
     def compress(self, rank: int | None = None) -> "FactoredMetric":
         """The best symmetric approximation alpha I + (a matrix of rank `rank`).
 
@@ -515,6 +527,7 @@ class FactoredMetric:
         order = order[np.abs(values[order]) > floor][:rank]
         return FactoredMetric(self.alpha, rows[order], values[order])
 
+    # book/metrics.ipynb#the-map-behind-a-psd-metric
     def _psd_spectrum(self) -> tuple[Floats, Floats]:
         """`_spectrum`, refused when M is not symmetric positive semi-definite."""
         values, rows = self._spectrum()
@@ -608,6 +621,7 @@ class FactoredMetric:
         return _Distance(self.root())
 
 
+# book/metrics.ipynb#sums-transposes-and-inner-products
 def _same(A: Matrix, B: Matrix) -> bool:
     """Whether two factors are equal, entry by entry."""
     if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
@@ -631,6 +645,7 @@ def _square(core: Matrix) -> Matrix:
     return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
 
 
+# book/metrics.ipynb#sums-transposes-and-inner-products
 def _add_cores(C: Matrix, E: Matrix) -> Matrix:
     """The core C + E of two metrics with one factor."""
     if C.ndim == E.ndim:
@@ -650,6 +665,7 @@ def _stack_cores(C: Matrix, E: Matrix) -> Matrix:
     return linalg.block_diag(C, E)
 
 
+# book/metrics.ipynb#the-map-behind-a-psd-metric
 class _Distance:
     """The distance of two vectors under a metric with the given square root."""
 
@@ -662,6 +678,7 @@ class _Distance:
         return length**2 if squared else length
 
 
+# book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
 def _svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
     """Singular vectors and values; by QR steps where divide and conquer does not converge."""
     try:
@@ -671,6 +688,7 @@ def _svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats
     return parts
 
 
+# book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
 def _row_basis(L: Floats) -> Floats:
     """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
     _, values, rows = _svd(L)
@@ -709,6 +727,7 @@ def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
     return float(np.hypot(np.linalg.norm(blocks), outside))
 
 
+# book/metrics.ipynb#scores-of-all-pairs
 def pairwise_scores(
     metric: FactoredMetric, X: MatrixLike, Z: MatrixLike, metric_type: str
 ) -> Floats:
@@ -742,6 +761,7 @@ def pairwise_scores(
     return 2 * metric.bilinear(X, Z) - metric.quadratic(X)[:, None] - metric.quadratic(Z)
 
 
+# book/metrics.ipynb#what-every-metric-learner-offers
 def _learns_distance(estimator: Any) -> bool:
     """Whether `pair_distance` is offered."""
     if getattr(estimator, "metric_type", "distance") != "distance":
@@ -752,6 +772,7 @@ def _learns_distance(estimator: Any) -> bool:
     return True
 
 
+# book/metrics.ipynb#what-every-metric-learner-offers
 def _learnt_metric(estimator: Any, parameter: str) -> tuple[FactoredMetric, str]:
     """The metric and the metric type of a fitted learner; an error names the parameter."""
     metric, kind = (getattr(estimator, name, None) for name in ("metric_", "metric_type"))
@@ -766,6 +787,7 @@ def _learnt_metric(estimator: Any, parameter: str) -> tuple[FactoredMetric, str]
     return metric, kind
 
 
+# book/metrics.ipynb#what-every-metric-learner-offers
 class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
 
@@ -868,6 +890,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self._read_out().to_dense()
 
 
+# book/metrics.ipynb#what-every-metric-learner-offers
 def _split_pairs(pairs: Any, n_features: int | None) -> tuple[Matrix, Matrix]:
     """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
     if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):

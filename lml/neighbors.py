@@ -32,9 +32,11 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, We
 
 __all__ = ["MetricKNeighborsClassifier", "k_nearest", "majority_vote"]
 
+# book/neighbors.ipynb#rounding
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
 
 
+# book/neighbors.ipynb#rounding
 def _norms(X: Matrix) -> Floats:
     """Euclidean norms of the rows."""
     squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
@@ -49,6 +51,7 @@ def _error_scale(metric: FactoredMetric) -> float:
     return terms * np.finfo(float).eps * size
 
 
+# book/neighbors.ipynb#ranking
 def _all_differ(rows: Floats) -> bool:
     """Whether sums of the rows' bits with random odd weights differ; then the rows do."""
     words = np.ascontiguousarray(rows).view(np.uint64)
@@ -56,6 +59,7 @@ def _all_differ(rows: Floats) -> bool:
     return len(np.unique(words @ (2 * weights + 1))) == len(words)
 
 
+# book/neighbors.ipynb#ranking
 def _distinct(references: Matrix) -> tuple[Indices, Indices]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
@@ -74,6 +78,7 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
     return np.unique(inverse, return_index=True)[1], inverse
 
 
+# book/neighbors.ipynb#ranking
 def _check_size(X: Matrix, name: str) -> None:
     """Refuse rows so large that products of their squared distances overflow."""
     values = X.data if sparse.issparse(X) else X
@@ -100,6 +105,7 @@ def _prepared(
     return metric, X, references
 
 
+# book/neighbors.ipynb#ranking
 def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
     whole = _is_whole(n_neighbors)
     if not whole or n_neighbors < 1:
@@ -113,6 +119,7 @@ def _check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bo
     return int(n_neighbors)
 
 
+# book/neighbors.ipynb#ranking
 class _References:
     """References made ready for many queries."""
 
@@ -188,6 +195,7 @@ class _References:
         return i, j, scores
 
 
+# book/neighbors.ipynb#ranking
 class _Copies:
     """Places of the equal references, for each distinct one at most a few."""
 
@@ -211,6 +219,7 @@ def _block_size(n_references: int) -> int:
     return max(1, n // n_references, min(n // 2**15, 4 * n // n_references))
 
 
+# book/neighbors.ipynb#ranking
 def _first(
     rows: Indices, distinct: Indices, scores: Floats, copies: _Copies, k: int, start: int | None
 ) -> tuple[Indices, Floats]:
@@ -229,6 +238,7 @@ def _first(
     return places[chosen], scores[chosen]
 
 
+# book/neighbors.ipynb#ranking
 def k_nearest(
     metric: FactoredMetric,
     X: MatrixLike | None,
@@ -295,6 +305,7 @@ def k_nearest(
     return np.concatenate(indices), np.concatenate(scores)
 
 
+# book/neighbors.ipynb#votes
 def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     """The commonest label of each row; a tie goes to the tied label that comes first.
 
@@ -324,6 +335,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+# book/neighbors.ipynb#votes
 def _weighted_vote(codes: Indices, weights: Floats, n_votes: int) -> Indices:
     """The class number with most votes; weights (n, m) of neighbours, nearest first.
 
@@ -338,6 +350,7 @@ def _weighted_vote(codes: Indices, weights: Floats, n_votes: int) -> Indices:
     return codes[rows[:, 0], first]
 
 
+# book/neighbors.ipynb#a-classifier
 def _labels(y: LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
@@ -357,6 +370,7 @@ def _as_array(labels: list[Any]) -> NDArray[Any]:
     return np.fromiter(labels, dtype=object, count=len(labels))
 
 
+# book/neighbors.ipynb#a-classifier
 def _class_numbers(y: LabelsLike) -> tuple[Indices, list[Any]]:
     """Class of each row, numbered by first appearance, and the labels in that order."""
     labels = _labels(y)
@@ -375,6 +389,7 @@ def _class_numbers(y: LabelsLike) -> tuple[Indices, list[Any]]:
     return np.array(codes, dtype=np.intp), list(seen)
 
 
+# book/neighbors.ipynb#a-classifier
 def _is_missing(label: Any) -> bool:
     """Whether a label stands for none: NaN, infinite, None, or a mark of numpy or pandas."""
     if isinstance(label, Decimal):
@@ -394,6 +409,7 @@ def _check_not_continuous(labels: Collection[Any], n_rows: int) -> None:
         )
 
 
+# book/neighbors.ipynb#a-classifier
 def _sorted_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
     """The labels, sorted where they have an order, and the number of each row's label."""
     codes, labels = _class_numbers(y)
@@ -408,6 +424,7 @@ def _sorted_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
     return classes, np.argsort(order)[codes]
 
 
+# book/neighbors.ipynb#a-classifier
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier under a metric that it learns first.
 
@@ -554,6 +571,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return _hit_share(self.predict(X), y, sample_weight)
 
 
+# book/neighbors.ipynb#a-classifier
 def _unfitted(learner: Any, parameter: str) -> Any:
     """A clone of a learner; an error names the parameter that holds something else."""
     methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
@@ -586,6 +604,7 @@ def _fitted_metric(
     return metric, kind
 
 
+# book/neighbors.ipynb#a-classifier
 def _check_weights(sample_weight: WeightsLike, n_rows: int) -> Floats:
     """The weights of the rows, finite, none below 0, some above it."""
     weights = check_array(
@@ -606,6 +625,7 @@ def _check_weights(sample_weight: WeightsLike, n_rows: int) -> Floats:
     return weights
 
 
+# book/neighbors.ipynb#a-classifier
 def _weighted_share(hits: ArrayLike, sample_weight: WeightsLike | None) -> float:
     """Mean of hits, by the weights of the rows if there are any."""
     hits = np.asarray(hits, dtype=float)
@@ -625,6 +645,7 @@ def _hit_share(
     return _weighted_share(hits, sample_weight)
 
 
+# book/neighbors.ipynb#a-classifier
 def _n_voters(weights: Floats, n_votes: int) -> int:
     """How many neighbours have n_votes votes together, whoever they are."""
     total = np.cumsum(np.sort(weights))

@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["OASIS", "passive_aggressive_step"]
 
 
+# book/oasis.ipynb#the-step-from-its-kkt-conditions
 def passive_aggressive_step(
     W: Floats, anchor: Floats, positive: Floats, negative: Floats, aggressiveness: float
 ) -> tuple[Floats, float]:
@@ -66,6 +67,7 @@ def passive_aggressive_step(
     return W + step * np.outer(anchor, q), step
 
 
+# book/oasis.ipynb#the-dense-form-a-block-of-steps-at-a-time
 _BLOCK = 64  # steps that are resolved, or searched, at once
 
 
@@ -88,6 +90,7 @@ def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, F
     return losses, steps
 
 
+# book/oasis.ipynb#the-dense-form-a-block-of-steps-at-a-time
 def _lower_gram(A: Floats) -> Floats:
     """A A' for C-ordered rows, with zeros above the diagonal."""
     return dsyrk(1.0, A.T, trans=1).T
@@ -116,6 +119,7 @@ def _dense_form(
     return W, losses, steps
 
 
+# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _sizes(gram: Floats, triplets: Indices) -> Floats:
     """Squared length of x_i times that of x_j - x_k, for each triplet."""
     norms = gram.diagonal()
@@ -136,6 +140,7 @@ def _next_active(scores: Floats, near: Indices, far: Indices, t: int) -> tuple[i
     return len(near), 0.0
 
 
+# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _score_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
@@ -155,6 +160,7 @@ def _score_form(
     return losses, steps
 
 
+# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _kernel_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
@@ -171,6 +177,7 @@ def _kernel_form(
     return losses, steps
 
 
+# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Floats:
     """K (n, n) of all steps."""
     K = np.zeros((n_rows, n_rows))
@@ -180,6 +187,7 @@ def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Floats:
     return K
 
 
+# book/oasis.ipynb#the-estimator
 class OASIS(MetricLearnerMixin, BaseEstimator):
     """Online similarity learning from triplets by passive-aggressive steps.
 
@@ -302,6 +310,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         return tags
 
 
+# book/oasis.ipynb#the-estimator
 def _updates_are_rare(scores: Floats, triplets: Indices) -> bool:
     """Whether so few triplets lack their margin that keeping the scores is cheaper."""
     i, j, k = triplets.T
@@ -309,6 +318,7 @@ def _updates_are_rare(scores: Floats, triplets: Indices) -> bool:
     return bool(lacking * len(scores) <= 25 * len(triplets))
 
 
+# book/oasis.ipynb#the-estimator
 def _run(
     X: Matrix, triplets: Indices, aggressiveness: float, start: FactoredMetric
 ) -> tuple[FactoredMetric, Floats, int]:
@@ -327,6 +337,7 @@ def _run(
     return metric, losses, int(np.count_nonzero(steps))
 
 
+# book/oasis.ipynb#the-estimator
 def _check_finite(X: Matrix) -> None:
     """Refuse NaN and infinity, and say where the first one is."""
     if np.isfinite(X.data if sparse.issparse(X) else X).all():

@@ -18,6 +18,7 @@ from lml.utils.typing import Floats
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
+# book/penalties.ipynb#the-penalty-and-its-value
 def _square(W: ArrayLike, name: str = "W") -> Floats:
     if sparse.issparse(W) or np.iscomplexobj(W):
         raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
@@ -33,6 +34,7 @@ def _with_diagonal(W: Floats, source: Floats) -> Floats:
     return W
 
 
+# book/penalties.ipynb#the-penalty-and-its-value
 @dataclass(frozen=True)
 class OffDiagonalL1:
     """The penalty strength * sum of |W_ij| over i != j.
@@ -81,6 +83,7 @@ class OffDiagonalL1:
         W = np.abs(_square(W))
         return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
 
+    # book/penalties.ipynb#the-proximal-operator-entry-by-entry
     def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:
         """The proximal operator of step * penalty: soft threshold off the diagonal.
 
@@ -107,6 +110,7 @@ class OffDiagonalL1:
         threshold = step * self.strength
         return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
 
+    # book/penalties.ipynb#a-certificate-of-optimality
     def certificate(self, W: ArrayLike, gradient: ArrayLike) -> float:
         """Distance of -gradient to the subdifferential of the penalty at W.
 
@@ -135,6 +139,7 @@ class OffDiagonalL1:
         distance = np.where(W == 0, at_zero, G + strength * np.sign(W))
         return _norm(_with_diagonal(distance, G))
 
+    # book/penalties.ipynb#when-is-the-code-diagonal
     @staticmethod
     def strength_max(B: ArrayLike, gram: ArrayLike | None = None) -> float:
         """Smallest strength with a diagonal code.
@@ -167,6 +172,7 @@ class OffDiagonalL1:
         return float(off.max(initial=0.0))
 
 
+# book/penalties.ipynb#a-certificate-of-optimality
 def _scaled(X: Floats) -> tuple[Floats, int]:
     """X divided by the power of two above its entries, and the exponent."""
     largest = np.abs(X).max(initial=0.0)
@@ -182,6 +188,7 @@ def _norm(X: Floats) -> float:
     return float(np.ldexp(np.linalg.norm(X), power))
 
 
+# book/penalties.ipynb#a-threshold-can-break-a-metric
 def nearest_psd(W: ArrayLike) -> Floats:
     """The positive semi-definite matrix nearest to W in the Frobenius norm.
 

@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
 
 
+# book/scml.ipynb#the-composition
 def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
     """Squared differences of projections, positive pair minus negative pair.
 
@@ -60,6 +61,7 @@ def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
     return near
 
 
+# book/scml.ipynb#the-objective-without-all-differences
 def _pair_table(triplets: Indices, n_samples: int) -> tuple[Indices, Indices, Indices]:
     """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
     i, j, k = triplets.T
@@ -83,6 +85,7 @@ def _mean_hinge(
     return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
 
 
+# book/scml.ipynb#the-objective-without-all-differences
 def scml_objective(
     weights: ArrayLike, projections: Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
@@ -122,6 +125,7 @@ def scml_objective(
     return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
 
 
+# book/scml.ipynb#what-should-gamma-be
 def _scaled_gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
     """The given gamma, or one fifth of the mean squared length of the differences."""
     if gamma is not None:
@@ -134,6 +138,7 @@ def _scaled_gamma(projections: Floats, triplets: Indices, gamma: float | None) -
     return total / max(5 * len(triplets), 1)
 
 
+# book/scml.ipynb#three-operations-a-step
 def _advance(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
     done = first + np.arange(len(Z))
@@ -151,6 +156,7 @@ def _advance(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> 
             sums -= z
 
 
+# book/scml.ipynb#three-operations-a-step
 def _squared_gaps(projections: Floats, a: Indices, b: Indices) -> Floats:
     """Squares of the differences of pairs of rows, in place and a block at a time."""
     squares = projections.take(a, axis=0)
@@ -161,6 +167,7 @@ def _squared_gaps(projections: Floats, a: Indices, b: Indices) -> Floats:
     return squares
 
 
+# book/scml.ipynb#three-operations-a-step
 class _Differences:
     """The differences z of triplets (m, 3), from the squares of their distinct pairs."""
 
@@ -199,6 +206,7 @@ class _Differences:
             _advance(Z, sums, first + start, beta, gamma)
 
 
+# book/scml.ipynb#three-operations-a-step
 def dual_averaging(
     projections: Floats,
     triplets: Indices,
@@ -263,6 +271,7 @@ def dual_averaging(
     return best, np.array(history)
 
 
+# book/scml.ipynb#the-estimator
 class SCML(MetricLearnerMixin, BaseEstimator):
     """Distance metric composed of local Fisher directions with sparse non-negative weights.
 
@@ -403,6 +412,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         return tags
 
 
+# book/scml.ipynb#the-estimator
 def _number(value: Any, name: str, zero: bool) -> float:
     """Return a finite positive number (or zero, if allowed), or say what is wrong with it."""
     if not _is_real(value) or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
@@ -411,6 +421,7 @@ def _number(value: Any, name: str, zero: bool) -> float:
     return float(value)
 
 
+# book/scml.ipynb#the-estimator
 def _check_finite(X: Matrix) -> None:
     """An error that says where X is not finite."""
     try:

@@ -32,6 +32,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, We
 __all__ = ["TaskMetricsMixin", "TaskTransformer"]
 
 
+# book/single_task.ipynb#scores-and-distances
 def _has_distances(learner: Any) -> bool:
     """Whether `pair_distance` is offered; before a task is learned, it says so itself."""
     return getattr(learner, "metric_type_", "distance") == "distance"
@@ -90,6 +91,7 @@ class TaskMetricsMixin:
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)
 
+    # book/single_task.ipynb#coordinates
     def transform(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Coordinates of rows in which Euclidean geometry is that of the task's PSD read-out.
 
@@ -155,6 +157,7 @@ class TaskMetricsMixin:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
 
+    # book/single_task.ipynb#the-view-of-one-task
     def for_task(self, task: Hashable) -> "TaskTransformer":
         """One task as a fitted scikit-learn transformer, as it is known now.
 
@@ -184,6 +187,7 @@ class TaskMetricsMixin:
         tags.input_tags.sparse = True
         return tags
 
+    # book/single_task.ipynb#several-tasks-in-one-table
     def score(
         self,
         X: MatrixLike,
@@ -236,6 +240,7 @@ class TaskMetricsMixin:
         return k_nearest(metric, None, X, kind, 1)[0][:, 0]
 
 
+# book/single_task.ipynb#the-view-of-one-task
 def _knows(learner: Any, task: Hashable) -> bool:
     """Whether a learner has learned a task."""
     try:
@@ -250,6 +255,7 @@ def _learns_on(view: Any) -> bool:
     return hasattr(view.learner, "partial_fit")
 
 
+# book/single_task.ipynb#the-view-of-one-task
 def _check_learner(learner: Any) -> None:
     """Refuse what is no learner of several tasks."""
     methods = all(hasattr(learner, name) for name in ("fit", "get_params", "task_metric"))
@@ -260,6 +266,7 @@ def _check_learner(learner: Any) -> None:
         )
 
 
+# book/single_task.ipynb#the-view-of-one-task
 class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     """One task of a learner of several tasks, as a scikit-learn transformer.
 
@@ -398,6 +405,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         return tags
 
 
+# book/single_task.ipynb#several-tasks-in-one-table
 def _rows_by_task(tasks: Iterable[Hashable]) -> dict[Hashable, list[int]]:
     """Row numbers of each task, by first appearance."""
     places: dict[Hashable, list[int]] = {}

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 
+# book/state.ipynb#names
 def _plain(value: Any) -> Any:
     """A numpy scalar as the Python one that it equals; everything else as it is."""
     if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
@@ -50,6 +51,7 @@ def _plain(value: Any) -> Any:
     return plain if same and hash(plain) == hash(value) else value
 
 
+# book/state.ipynb#names
 def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     """JSON form of a name, or of a parameter.
 
@@ -101,6 +103,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     )
 
 
+# book/state.ipynb#names
 def decode(form: Any, arrays: dict[str, NDArray[Any]] | None = None) -> Any:
     """The value whose JSON form `encode` gave.
 
@@ -136,6 +139,7 @@ def decode(form: Any, arrays: dict[str, NDArray[Any]] | None = None) -> Any:
     raise ValueError(f"{reprlib.repr(form)} stands for no value")
 
 
+# book/state.ipynb#parameters
 def expect(fits: bool, part: str, value: Any, wanted: Any) -> None:
     """Refuse a part of a file that does not fit; the error names the part and the value."""
     if not fits:
@@ -150,6 +154,7 @@ _LEARNERS = {
 }
 
 
+# book/state.ipynb#parameters
 def _generator_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
     state = generator.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":
@@ -167,6 +172,7 @@ def _generator(
     return made
 
 
+# book/state.ipynb#parameters
 def _sparse_rows(
     shape: tuple[int, int], data: NDArray[Any], columns: NDArray[Any], starts: NDArray[Any]
 ) -> sparse.csr_array:
@@ -184,6 +190,7 @@ _OBJECTS: dict[str, tuple[type, Callable[[Any], Any], Callable[..., Any]]] = {
 }
 
 
+# book/state.ipynb#parameters
 def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """JSON form of a parameter that is more than a name; its arrays go to `arrays`."""
     kind = type(value)
@@ -202,6 +209,7 @@ def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     )
 
 
+# book/state.ipynb#parameters
 def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     """The parameter of `_encode_object`; its arrays are taken out of `arrays`."""
     if tag == "array":
@@ -216,6 +224,7 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
 
 
+# book/state.ipynb#parameters
 @contextlib.contextmanager
 def about(part: str) -> Iterator[None]:
     """Let a TypeError within the block begin with the part that it is about."""
@@ -254,12 +263,14 @@ def encode_parameters(estimator: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     return forms
 
 
+# book/state.ipynb#parameters
 def decode_parameters(forms: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """The parameters, a dict, whose JSON form `encode_parameters` gave."""
     expect(type(forms) is dict, "parameters", forms, "an object")
     return {name: decode(form, arrays) for name, form in forms.items()}
 
 
+# book/state.ipynb#old-or-new-nothing-in-between
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error.
@@ -293,6 +304,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         _sync(path.parent)
 
 
+# book/state.ipynb#old-or-new-nothing-in-between
 def _sync(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
@@ -303,6 +315,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
+# book/state.ipynb#one-file
 _FORMAT = "lml state"
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
 
@@ -318,6 +331,7 @@ def _storable(name: str, array: Any) -> NDArray[Any]:
     return array
 
 
+# book/state.ipynb#one-file
 def write_state(
     path: str | os.PathLike[str], kind: str, version: int, meta: Any, arrays: Mapping[str, Any]
 ) -> None:
@@ -356,6 +370,7 @@ def write_state(
             raise (error.__context__ or error) from None
 
 
+# book/state.ipynb#reading-without-trust
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn every error about the contents of a file into a ValueError that names the file."""
@@ -366,6 +381,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)!r} cannot be used as a state: {said}") from error
 
 
+# book/state.ipynb#reading-without-trust
 def _check_sizes(archive: zipfile.ZipFile, n_bytes: int) -> None:
     """Refuse members that are compressed or overlap: their sizes exceed the file's."""
     members = archive.infolist()
@@ -375,6 +391,7 @@ def _check_sizes(archive: zipfile.ZipFile, n_bytes: int) -> None:
     expect(not packed, "compressed members", packed, "empty")
 
 
+# book/state.ipynb#reading-without-trust
 def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[Any]:
     """An array of the archive that is as the header's table says; None is for the header."""
     data = archive.read(f"{name}.npy")
@@ -394,6 +411,7 @@ def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[An
     return array.astype(dtype.newbyteorder("="))  # a copy that owns its numbers
 
 
+# book/state.ipynb#reading-without-trust
 def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> dict[str, Any]:
     """The header, of a known format, kind and version, with a table of the other members."""
     text = _array(archive, "header").tobytes().decode("ascii")
@@ -418,6 +436,7 @@ def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> d
     return header
 
 
+# book/state.ipynb#reading-without-trust
 def read_state(
     path: str | os.PathLike[str], kind: str, versions: Collection[int]
 ) -> tuple[int, Any, dict[str, NDArray[Any]]]:
@@ -459,6 +478,7 @@ def read_state(
     return header["version"], header["meta"], arrays
 
 
+# book/state.ipynb#a-learner-that-saves-itself
 class SavedLearnerMixin:
     """`save` and `load` of a learner whose attribute `_state` is all that it has learned.
 

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 
+# book/surrogate.ipynb#functions
 def _check_rate(learning_rate: float) -> float:
     """The learning rate as a float; it must be positive and finite."""
     if not (_is_real(learning_rate) and 0 < learning_rate < np.inf):
@@ -37,6 +38,7 @@ def _check_same_space(**metrics: FactoredMetric) -> None:
             )
 
 
+# book/surrogate.ipynb#functions
 def target_metric(
     metric: FactoredMetric, gradient: FactoredMetric, learning_rate: float
 ) -> FactoredMetric:
@@ -73,6 +75,7 @@ def target_metric(
     return metric - _check_rate(learning_rate) * gradient
 
 
+# book/surrogate.ipynb#functions
 def linearized_objective(
     candidate: FactoredMetric,
     metric: FactoredMetric,
@@ -116,6 +119,7 @@ def linearized_objective(
     return float(loss + step.inner(gradient) + step.norm() ** 2 / (2 * _check_rate(learning_rate)))
 
 
+# book/surrogate.ipynb#functions
 def surrogate_objective(candidate: FactoredMetric, target: FactoredMetric) -> float:
     """Half the squared distance to the target, |Z - M*|^2 / 2.
 
@@ -174,6 +178,7 @@ def dropped_constant(loss: float, gradient: FactoredMetric, learning_rate: float
     return float(loss - _check_rate(learning_rate) * gradient.norm() ** 2 / 2)
 
 
+# book/surrogate.ipynb#the-exchange-rate-of-the-penalties
 def surrogate_penalty(penalty: float, learning_rate: float) -> float:
     """Penalty for f = |Z - M*|^2 / 2 that keeps the minimiser: eta times the one beside the loss.
 

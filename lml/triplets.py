@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def _classes_with_triplets(y: LabelsLike) -> tuple[Indices, Indices]:
     """Class numbers and class sizes; an error where the labels allow no triplet at all."""
     codes, labels = _class_numbers(y)
@@ -51,6 +52,7 @@ def _classes_with_triplets(y: LabelsLike) -> tuple[Indices, Indices]:
     raise ValueError(f"{fault}: {remedy}")
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """All ordered pairs of rows of one class.
 
@@ -83,6 +85,7 @@ def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
     return np.argwhere(same)
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def dissimilar_pairs(y: LabelsLike) -> Indices:
     """All ordered pairs of rows of different classes.
 
@@ -110,6 +113,7 @@ def dissimilar_pairs(y: LabelsLike) -> Indices:
     return np.argwhere(codes[:, None] != codes)
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def _block_of(anchors: Indices, positives: Indices, negatives: Indices) -> Indices:
     """Triplets of each anchor with every pair of its own positives and negatives."""
     block = np.empty((len(anchors), positives.shape[1], negatives.shape[1], 3), dtype=np.intp)
@@ -119,6 +123,7 @@ def _block_of(anchors: Indices, positives: Indices, negatives: Indices) -> Indic
     return block.reshape(-1, 3)
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
@@ -159,6 +164,7 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     return np.concatenate(blocks)
 
 
+# book/triplets.ipynb#drawing-triplets-at-random
 def _count(value: Any, name: str, least: int = 1) -> int:
     """Return an integer of at least `least`, or say what is wrong with it."""
     if not _is_whole(value) or value < least:
@@ -166,6 +172,7 @@ def _count(value: Any, name: str, least: int = 1) -> int:
     return int(value)
 
 
+# book/triplets.ipynb#drawing-triplets-at-random
 def sample_triplets(
     y: LabelsLike, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
 ) -> Indices:
@@ -219,6 +226,7 @@ def sample_triplets(
     return np.stack([i, order[start + j], order[k]], axis=1).astype(np.intp)
 
 
+# book/triplets.ipynb#drawing-the-nearest-rows
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
@@ -233,6 +241,7 @@ def _check_rows(X: MatrixLike, name: str = "X") -> Matrix:
     return X
 
 
+# book/triplets.ipynb#drawing-the-nearest-rows
 def _squared_norms(X: Matrix) -> Floats:
     """Squared length of each row."""
     square = X.multiply(X) if sparse.issparse(X) else np.square(X)
@@ -249,6 +258,7 @@ def _exact_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
     return out
 
 
+# book/triplets.ipynb#drawing-the-nearest-rows
 def _candidates(
     X: Matrix, queries: Indices, pool: Indices, n_nearest: int
 ) -> tuple[Indices, Indices]:
@@ -264,6 +274,7 @@ def _candidates(
     return row, column
 
 
+# book/triplets.ipynb#drawing-the-nearest-rows
 def _nearest_rows(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
     """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
     out = []
@@ -277,6 +288,7 @@ def _nearest_rows(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) ->
     return np.concatenate(out)
 
 
+# book/triplets.ipynb#drawing-the-nearest-rows
 def nearest_triplets(
     X: MatrixLike, y: LabelsLike, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:
@@ -332,6 +344,7 @@ def nearest_triplets(
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def _check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
     triplets = np.asarray(triplets)
@@ -350,12 +363,14 @@ def _check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     return triplets.astype(np.intp)
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def _is_distance(metric_type: str) -> bool:
     if metric_type not in ("similarity", "distance"):
         raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
     return metric_type == "distance"
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def _paired_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
     """Margins from gathered rows, a block of triplets at a time."""
     out = np.empty(len(triplets))
@@ -370,6 +385,7 @@ def _paired_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distan
     return out
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def _gram_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
     """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
     out = np.empty(len(triplets))
@@ -389,6 +405,7 @@ def _gram_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance
     return out
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def triplet_margins(
     metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str
 ) -> Floats:
@@ -437,6 +454,7 @@ def triplet_margins(
     return form(metric, X, triplets, distance)
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def triplet_hinge(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -474,6 +492,7 @@ def triplet_hinge(
     return np.maximum(margin - triplet_margins(metric, X, triplets, metric_type), 0.0)
 
 
+# book/triplets.ipynb#margins-without-a-loop
 def triplet_loss(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -508,6 +527,7 @@ def triplet_loss(
     return float(losses.mean()) if len(losses) else 0.0
 
 
+# book/triplets.ipynb#the-gradient-is-
 def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> sparse.csr_array:
     """Coefficients K of the sum of triplet gradients, sum = X' K X.
 
@@ -549,6 +569,7 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
     return counts
 
 
+# book/triplets.ipynb#the-gradient-is-
 def triplet_gradient(
     metric: FactoredMetric,
     X: MatrixLike,

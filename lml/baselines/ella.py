@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 
+# book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 @dataclass(frozen=True)
 class QuadraticModel:
     """Losses of m binary problems on the same rows, to second order at their minimisers.
@@ -94,6 +95,7 @@ class QuadraticModel:
         Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
+    # book/baselines/ella.ipynb#the-code-is-a-lasso
     def coding_problems(self, dictionary: Floats) -> list[tuple[Floats, Floats]]:
         """L' D_c L and L' D_c theta_c of all m problems, for a dictionary L (D, k)."""
         Z = safe_sparse_dot(self.X, dictionary)
@@ -111,6 +113,7 @@ class QuadraticModel:
         return np.array([sparse_code(*problem, penalty) for problem in problems])
 
 
+# book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
     """Logistic regressions of binary targets, as second-order models.
 
@@ -147,6 +150,7 @@ def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qua
     return QuadraticModel(X, theta, intercept, weights, centres, 1 / (2 * len(p) * C))
 
 
+# book/baselines/ella.ipynb#the-code-is-a-lasso
 def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float) -> float:
     """Distance of a code from the optimality conditions of its lasso; 0 is optimal.
 
@@ -173,6 +177,7 @@ def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float)
     return float(np.linalg.norm(np.where(code == 0, free, slope + penalty * np.sign(code))))
 
 
+# book/baselines/ella.ipynb#the-code-is-a-lasso
 def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
     """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
 
@@ -216,6 +221,7 @@ def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
     return _finished(start, gram, target, penalty)
 
 
+# book/baselines/ella.ipynb#the-code-is-a-lasso
 def _finished(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
     """The exact code from an approximate one: one entry leaves or enters at a time."""
     signs = np.sign(s)
@@ -232,6 +238,7 @@ def _finished(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floats
     return s
 
 
+# book/baselines/ella.ipynb#the-code-is-a-lasso
 def _on_support(signs: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
     """The code that is optimal if these are its signs."""
     x = np.zeros(len(signs))
@@ -254,6 +261,7 @@ def _toward(s: Floats, x: Floats, signs: Floats) -> tuple[Floats, np.intp | None
     return s, gone
 
 
+# book/baselines/ella.ipynb#what-it-costs-and-what-it-must-not-cost
 class DictionarySums:
     """The running sums A and b of the normal equations, in blocks.
 
@@ -311,6 +319,7 @@ class DictionarySums:
         return vector.reshape(self.shape, order="F")
 
 
+# book/baselines/ella.ipynb#what-it-costs-and-what-it-must-not-cost
 def solve_dictionary(
     models: Sequence[QuadraticModel],
     codes: Sequence[Floats],
@@ -357,6 +366,7 @@ def solve_dictionary(
     return L.reshape(start.shape)
 
 
+# book/baselines/ella.ipynb#the-class
 @dataclass(frozen=True)
 class ELLATask:
     """What `ELLA` keeps of a task, its rows included.
@@ -378,6 +388,7 @@ class ELLATask:
     n_visits: int
 
 
+# book/baselines/ella.ipynb#the-class
 class ELLA(BaseEstimator):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
@@ -725,6 +736,7 @@ class ELLA(BaseEstimator):
         }
 
 
+# book/baselines/ella.ipynb#the-class
 def _parts(X: Matrix) -> tuple[NDArray[Any], ...]:
     """The arrays that hold the rows."""
     return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)

@@ -23,6 +23,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 __all__ = ["MultiTaskLMNN"]
 
 
+# book/baselines/mtlmnn.ipynb#the-gradient
 def _target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     """The nearest rows of the same class of each row, (n, n_targets); -1 where there is none."""
     table = np.full((len(X), n_targets), -1)
@@ -34,6 +35,7 @@ def _target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     return table
 
 
+# book/baselines/mtlmnn.ipynb#the-gradient
 class _TaskLoss:
     """Pull and smoothed push of one task, functions of its metric."""
 
@@ -104,6 +106,7 @@ class _TaskLoss:
         return pull + linear - h / 2 * square, gradient, pull + hinge, weight - h / 2 * square
 
 
+# book/baselines/mtlmnn.ipynb#the-gradient
 def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
     """X' K X with K = diag(row and column sums of Omega) - Omega - Omega'."""
     sums = Omega.sum(axis=0) + Omega.sum(axis=1)
@@ -113,6 +116,7 @@ def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
     return half + half.T
 
 
+# book/baselines/mtlmnn.ipynb#of-all-tasks-together
 class _Joint:
     """The smoothed problem of all tasks; unknowns are a stack of matrices."""
 
@@ -170,11 +174,13 @@ class _Joint:
         value, hinge, linear = (sum(part) / self.n_pairs for part in (values, hinges, linears))
         return _State(value + penalty, gradient, hinge + penalty, linear, G, (M0, own))
 
+    # book/baselines/mtlmnn.ipynb#steps
     def project(self, V: Floats) -> Floats:
         """The nearest feasible stack."""
         bases = self.bases if self.totals else [None, *self.bases]
         return np.array([_nearest_psd(A, basis) for A, basis in zip(V, bases, strict=True)])
 
+    # book/baselines/mtlmnn.ipynb#the-duality-gap
     def bound(self, state: "_State") -> float:
         """A lower bound of the smallest objective, by the weights of a state."""
         G = state.task_gradients
@@ -194,6 +200,7 @@ class _Joint:
         return state.linear + least - np.sum(np.sum(G**2, axis=(1, 2)) / (4 * g))
 
 
+# book/baselines/mtlmnn.ipynb#of-all-tasks-together
 class _State(NamedTuple):
     """The joint objective at one point, and what its gradient and its bound need."""
 
@@ -214,12 +221,14 @@ def _call(function: Callable[[Floats], Any], argument: Floats) -> Any:
     return function(argument)
 
 
+# book/baselines/mtlmnn.ipynb#steps
 def _spectral_length(move: Floats, change: Floats, last: float) -> float:
     """Inverse of the curvature met on a move; ten times the last where there was none."""
     bend = np.vdot(move, change)
     return float(np.vdot(move, move) / bend) if bend > 0 else 10 * last
 
 
+# book/baselines/mtlmnn.ipynb#steps
 def _spectral_steps(
     evaluate: Callable[[Floats], _State],
     project: Callable[[Floats], Floats],
@@ -251,6 +260,7 @@ def _spectral_steps(
         yield V, state
 
 
+# book/baselines/mtlmnn.ipynb#steps
 def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
     """A without its negative eigenvalues; of A = B'NB with orthonormal rows B by way of N."""
     if basis is not None:
@@ -266,6 +276,7 @@ def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
     return A + dropped @ dropped.T
 
 
+# book/baselines/mtlmnn.ipynb#the-duality-gap
 def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[Floats, _State, float, Floats]:
     """Stack, state, largest lower bound and objectives of the best iterate."""
     V = joint.start()
@@ -286,6 +297,7 @@ def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[Floats, _State,
     return *best, float(bound), np.array(history, dtype=float)
 
 
+# book/baselines/mtlmnn.ipynb#fewer-dimensions
 def _row_space(rows: Floats) -> Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape
@@ -308,6 +320,7 @@ def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
     return total / count or spread or 1.0
 
 
+# book/baselines/mtlmnn.ipynb#the-estimator
 class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
     """Large margin nearest neighbours for several tasks at once.
 
@@ -524,6 +537,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         return self
 
 
+# book/baselines/mtlmnn.ipynb#the-estimator
 def _positive(value: Any, name: str, infinite: bool = False) -> float:
     """Return a positive number, or say what is wrong with it."""
     good = _is_real(value) and value > 0
@@ -533,6 +547,7 @@ def _positive(value: Any, name: str, infinite: bool = False) -> float:
     return float(value)
 
 
+# book/baselines/mtlmnn.ipynb#the-estimator
 def _check_task(name: Any, labels: NDArray[Any]) -> None:
     """An error that names the task whose labels allow no triplet."""
     try:

@@ -33,6 +33,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["MultiTaskSCML", "group_shrink", "joint_dual_averaging", "joint_objective"]
 
 
+# book/baselines/mtscml.ipynb#common-directions-own-weights
 def joint_objective(
     weights: Floats, projections: Sequence[Floats], triplets: Sequence[Indices], beta: float = 0.0
 ) -> float:
@@ -68,6 +69,7 @@ def joint_objective(
     return float(np.mean(list(own)) + beta * np.linalg.norm(weights, axis=0).sum())
 
 
+# book/baselines/mtscml.ipynb#the-step
 def _norms(plus: Floats) -> Floats:
     """Norms of the columns, at least the smallest positive number (to divide by)."""
     return np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), np.finfo(float).tiny)
@@ -102,6 +104,7 @@ def group_shrink(V: Floats, strength: float) -> Floats:
     return np.maximum(norms - strength, 0.0) / norms * plus
 
 
+# book/baselines/mtscml.ipynb#what-gamma-should-be
 def _joint_gamma(
     projections: Sequence[Floats], triplets: Sequence[Indices], gamma: float | None
 ) -> float:
@@ -112,6 +115,7 @@ def _joint_gamma(
     return float(np.mean(own)) / math.sqrt(len(own))
 
 
+# book/baselines/mtscml.ipynb#the-fast-form
 def _advance(
     totals: Floats,
     tasks: Sequence[int],
@@ -137,6 +141,7 @@ def _weights(totals: Floats, n_steps: int, beta: float, gamma: float) -> Floats:
     return group_shrink(-totals, beta * n_steps) / (gamma * math.sqrt(n_steps))
 
 
+# book/baselines/mtscml.ipynb#the-fast-form
 def _draw(
     triplets: Sequence[Indices], n_steps: int, rng: np.random.RandomState
 ) -> tuple[Indices, Indices]:
@@ -155,6 +160,7 @@ def _drawn_differences(projections: Sequence[Floats], tasks: Indices, drawn: Ind
     return differences
 
 
+# book/baselines/mtscml.ipynb#the-fast-form
 def _run(
     projections: Sequence[Floats], tasks: Indices, drawn: Indices, beta: float, gamma: float
 ) -> Iterator[Floats]:
@@ -171,6 +177,7 @@ def _run(
         yield _weights(totals, last, beta, gamma)
 
 
+# book/baselines/mtscml.ipynb#the-fast-form
 def joint_dual_averaging(
     projections: Sequence[Floats],
     triplets: Sequence[Indices],
@@ -232,6 +239,7 @@ def joint_dual_averaging(
     return best, np.array(history)
 
 
+# book/baselines/mtscml.ipynb#the-estimator
 class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     """Distance metrics of several tasks, composed of common directions with own weights.
 

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 
+# book/baselines/offdiagonal.ipynb#margins-without-loops
 class TripletMap:
     """The margins of triplets as a linear map of the code, and its adjoint.
 
@@ -116,6 +117,7 @@ class TripletMap:
         return float(sizes.mean())
 
 
+# book/baselines/offdiagonal.ipynb#positive-semi-definite-codes
 class CodePenalty:
     """strength ||W||_1,off over symmetric or over positive semi-definite matrices.
 
@@ -167,6 +169,7 @@ class CodePenalty:
         return self.off_diagonal.prox(V + Y, step)
 
 
+# book/baselines/offdiagonal.ipynb#smoothing-the-hinge
 @dataclass(frozen=True)
 class SmoothedHinge:
     """Mean smoothed hinge plus ridge / 2 ||W||^2, with its gradient.
@@ -200,6 +203,7 @@ class SmoothedHinge:
         return float(value), self.ridge * W - self.triplet_map.adjoint(a)
 
 
+# book/baselines/offdiagonal.ipynb#the-solver
 def code_bounds(
     smooth: SmoothedHinge, penalty: CodePenalty, W: Floats
 ) -> tuple[Floats, float, float, Floats]:
@@ -236,6 +240,7 @@ def code_bounds(
     return W, float(hinge + penalty.value(W) + ridge), float(bound), a
 
 
+# book/baselines/offdiagonal.ipynb#the-solver
 def _checks(
     triplet_map: TripletMap, penalty: CodePenalty, ridge: float, W: Floats, max_iter: int
 ) -> Iterator[tuple[int, float, Floats, float, float, Floats]]:
@@ -257,6 +262,7 @@ def _checks(
         step = 4 * step
 
 
+# book/baselines/offdiagonal.ipynb#the-solver
 def _warn_gap(gap: float, tol: float, n_iter: int) -> None:
     """Say that the gap is not closed."""
     if gap > tol:
@@ -268,6 +274,7 @@ def _warn_gap(gap: float, tol: float, n_iter: int) -> None:
         )
 
 
+# book/baselines/offdiagonal.ipynb#the-solver
 @dataclass(frozen=True)
 class HingeCode:
     """What `hinge_code` returns.
@@ -301,6 +308,7 @@ class HingeCode:
         return int(self.history[-1, 0])
 
 
+# book/baselines/offdiagonal.ipynb#the-solver
 def hinge_code(
     triplet_map: TripletMap,
     strength: float,
@@ -374,6 +382,7 @@ def hinge_code(
     return HingeCode(W, high, low, multipliers, np.array(history))
 
 
+# book/baselines/offdiagonal.ipynb#the-diagonal-end-of-the-path
 def diagonal_code(
     triplet_map: TripletMap,
     ridge: float,
@@ -414,6 +423,7 @@ def diagonal_code(
     return found, float(S.max(initial=0.0))
 
 
+# book/baselines/offdiagonal.ipynb#the-estimator
 class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     """Metric L'WL of one task: hinge of its triplets plus an off-diagonal l1 penalty.
 

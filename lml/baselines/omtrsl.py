@@ -25,6 +25,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
 
 
+# book/baselines/omtrsl.ipynb#a-norm-that-couples-tasks
 def relation_inverse(n_tasks: int, coupling: float) -> Floats:
     """The inverse of the relation matrix (1 + b) I - b / T 11' of T tasks.
 
@@ -54,6 +55,7 @@ def relation_inverse(n_tasks: int, coupling: float) -> Floats:
     return (1.0 - shared) * np.eye(n_tasks) + shared / n_tasks
 
 
+# book/baselines/omtrsl.ipynb#the-step-from-its-kkt-conditions
 def multitask_step(
     W: Floats,
     task: int,
@@ -107,6 +109,7 @@ def multitask_step(
     return W + step * np.multiply.outer(relation[:, task], np.outer(anchor, q)), step
 
 
+# book/baselines/omtrsl.ipynb#the-stream-and-its-two-ends
 def _stream(
     parts: list[tuple[Any, Matrix, NDArray[Any]]], n_steps: int, random_state: Seed
 ) -> tuple[Indices, Indices]:
@@ -122,6 +125,7 @@ def _stream(
     return owners, np.stack(drawn, axis=1).reshape(-1, 3)
 
 
+# book/baselines/omtrsl.ipynb#two-fast-forms
 def _dense_form(
     X: Floats,
     owners: Indices,
@@ -145,6 +149,7 @@ def _dense_form(
     return steps, losses
 
 
+# book/baselines/omtrsl.ipynb#two-fast-forms
 def _kernel_form(
     X: Matrix,
     owners: Indices,
@@ -171,6 +176,7 @@ def _kernel_form(
     return steps, losses
 
 
+# book/baselines/omtrsl.ipynb#two-fast-forms
 def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Matrix:
     """K of all steps, a sparse (n_rows, n_rows) array: the rows that were used only."""
     active = np.flatnonzero(steps)
@@ -180,6 +186,7 @@ def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Matrix:
     return sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(n_rows, n_rows))
 
 
+# book/baselines/omtrsl.ipynb#the-estimator
 class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
     """Similarities of several tasks, learnt online and jointly from triplets.
 
@@ -331,6 +338,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         return linalg.inv((A + A.T) / 2)
 
 
+# book/baselines/omtrsl.ipynb#the-estimator
 def _weighted(X: Matrix, K: Matrix, weights: Floats, start: FactoredMetric) -> list[FactoredMetric]:
     """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
     used = np.unique(np.concatenate(K.nonzero()))

@@ -24,6 +24,7 @@ from lml.utils.typing import LabelsLike, Matrix, MatrixLike
 __all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
 
 
+# book/baselines/pooled.ipynb#a-table-of-several-tasks
 def _is_name(name: Any) -> bool:
     """Whether a value can be found again in a table."""
     try:
@@ -47,6 +48,7 @@ def _label_array(y: LabelsLike) -> NDArray[Any]:
     return _as_array(_labels(y)) if isinstance(y, (list, tuple)) else column_or_1d(y)
 
 
+# book/baselines/pooled.ipynb#a-table-of-several-tasks
 def _check_table(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> tuple[Matrix, NDArray[Any], list[Any], list[Any]]:
@@ -107,6 +109,7 @@ def split_tasks(
     return [(name, X[own], y[own]) for name, own in zip(distinct, rows, strict=True)]
 
 
+# book/baselines/pooled.ipynb#reading-a-tasks-metric
 class JointMetricsMixin(TaskMetricsMixin):
     """A learner of several tasks that keeps a table of their metrics.
 
@@ -148,6 +151,7 @@ class JointMetricsMixin(TaskMetricsMixin):
         return bool(getattr(self, "metrics_", None))
 
 
+# book/baselines/pooled.ipynb#the-learner
 class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     """One metric for all tasks: a single-task learner on the union of their rows.
 

@@ -86,6 +86,7 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 __all__ = ["LifelongPLDA"]
 
 
+# book/plda.ipynb#the-rows-of-a-visit
 class _Visit(NamedTuple):
     """Rows of one visit, a basis, and the moments and the mean that they are added to."""
 
@@ -108,6 +109,7 @@ class _Visit(NamedTuple):
         return _merged(old, now, self.basis @ shift), old_mean + share * shift
 
 
+# book/plda.ipynb#the-rows-of-a-visit
 def _folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> Indices:
     """Number of the fold of each row; every class is spread over the folds."""
     order = rng.permutation(len(codes))
@@ -120,6 +122,7 @@ def _folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> Indices:
     return np.unique(folds, return_inverse=True)[1]
 
 
+# book/plda.ipynb#the-read-out-and-its-choice
 _OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), (1.0, 1.0))
 _SHRINKAGES = (
     (0.3, 0.0, 0.0),
@@ -133,6 +136,7 @@ _SHRINKAGES = (
 )
 
 
+# book/plda.ipynb#the-read-out-and-its-choice
 _NEAREST = 5
 
 
@@ -159,18 +163,21 @@ def _row_losses(
     return np.array(losses)
 
 
+# book/plda.ipynb#the-read-out-and-its-choice
 def _best(table: Floats) -> tuple[int, int]:
     """Places of the best weights and shrinkage: the shrinkage by its mean over weights."""
     j = table.mean(axis=0).argmin()
     return int(table[:, j].argmin()), int(j)
 
 
+# book/plda.ipynb#the-read-out-and-its-choice
 def _lifted(omega: Floats, least: float = 1e-3) -> Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
 
 
+# book/plda.ipynb#with-whom-to-share-families
 class _Part(NamedTuple):
     """Rows of a visit that are held out, and the task's moments and mean without them."""
 
@@ -196,6 +203,7 @@ def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> _Rul
     return A, -0.5 * np.sum(means.T * A, axis=0)
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _answers(
     visit: "_Visit", part: _Part, rule: _Rule, labels: Sequence[Any], regularization: float
 ) -> Indices:
@@ -211,6 +219,7 @@ def _answers(
     return np.array([codes[rows], own, given])
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularization: float) -> bool:
     """Whether a label means the same in a visited task as in other tasks together."""
     known = frozenset(joint.labels)
@@ -224,6 +233,7 @@ def _agree(visit: "_Visit", parts: Sequence[_Part], joint: Moments, regularizati
     return bool(share - (h := shares[0] @ shares[1]) > max(own_share - h, 0.0) / 2)
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _log_likelihoods(sigma: Floats, R: Floats) -> Floats:
     """Of each row of R (n, k) under N(0, c sigma), c that of their mean square; no constant."""
     size = np.mean(R * R) * len(sigma) / np.trace(sigma)
@@ -233,6 +243,7 @@ def _log_likelihoods(sigma: Floats, R: Floats) -> Floats:
     return logs
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _no_worse(gains: Floats) -> bool:
     """Whether a sum is not below 0 by more than two standard errors."""
     return len(gains) == 0 or bool(gains.sum() >= -2 * np.sqrt(len(gains)) * gains.std())
@@ -254,6 +265,7 @@ def _alike(visit: "_Visit", parts: Sequence[_Part], within: Floats, regularizati
     return any(_no_worse(theirs - other) for other in others)
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _partners(
     others: Mapping[Hashable, TaskMemory], moments: Mapping[Hashable, Moments], may_leave: bool
 ) -> tuple[dict[int, list[Moments]], int]:
@@ -265,6 +277,7 @@ def _partners(
     return groups, 1 + max((m.family for m in others.values()), default=-1)
 
 
+# book/plda.ipynb#with-whom-to-share-families
 def _joined(
     losses: Mapping[Any, Floats],
     groups: Mapping[int, Any],
@@ -294,6 +307,7 @@ def _joined(
     return (new, alone.mean(axis=2)) if may_leave and leaves else (best, losses[best].mean(axis=2))
 
 
+# book/plda.ipynb#the-learner
 class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     """Tasks one after another, each with the log-ratio of its own two-covariance model.
 
@@ -377,6 +391,13 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     True
     """
 
+    metric_type_ = "similarity"
+    _state: PLDAState | None = None
+    # book/plda.ipynb#save-and-load
+    _kind = "LifelongPLDA"
+    _versions = (1, 2, 3)
+
+    # book/plda.ipynb#the-learner
     def __init__(
         self,
         n_components: int = 200,
@@ -403,9 +424,6 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self.max_old_tasks = max_old_tasks
         self.n_folds = n_folds
         self.random_state = random_state
-
-    metric_type_ = "similarity"
-    _state: PLDAState | None = None
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None and bool(self._state.tasks)
@@ -531,6 +549,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
                 if part > most:
                     raise ValueError(f"{name}={getattr(self, name)!r}: give at most {most}")
 
+    # book/plda.ipynb#a-visit
     def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more rows of a known one.
 
@@ -656,6 +675,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             tasks[task] = replace(tasks[task], frozen=self._read(state, tasks[task]))
         return replace(state, tasks=tuple(tasks.items()))
 
+    # book/plda.ipynb#a-visit-among-many-tasks
     def _beyond(self, n_others: int) -> bool:
         """Whether these are more tasks than a visit takes into account one by one."""
         return self.max_old_tasks is not None and n_others > self.max_old_tasks
@@ -736,6 +756,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         )
         return self._kept(_with_sums(state, task, memory, self.shared_labels), task)
 
+    # book/plda.ipynb#validation-within-a-visit
     def _candidates(self) -> tuple[Any, ...]:
         """Own weights and shrinkages to choose from."""
         names = {"own_weight": _OWN_WEIGHTS, "shrinkage": _SHRINKAGES}
@@ -811,6 +832,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         V, psi = _discriminants(omega, F, complete=_floors(shrinkages))
         return _row_losses(V, psi, shrinkages, *rows)
 
+    # book/plda.ipynb#reading-a-task
     def _knobs(self, state: PLDAState, memory: TaskMemory) -> tuple[Any, Any]:
         """Own weight and shrinkage of a task: those of its family unless its own are clearly better."""
         weights, shrinkages = self._candidates()
@@ -873,6 +895,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         _check_choice("role", role, ("query", "reference"))
         return metric.map_rows(X, role)
 
+    # book/plda.ipynb#references-that-know-their-class
     def _targets(
         self, X: Matrix, codes: Indices, labels: list[Any], task: Hashable, common: float
     ) -> Floats:
@@ -936,6 +959,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         targets = self._targets(X, codes, labels, task, common)[codes]
         return (1 - pull) * (X.toarray() if sparse.issparse(X) else X) + pull * targets
 
+    # book/plda.ipynb#a-task-that-has-not-come-and-one-that-is-forgotten
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:
         """The log-ratio of a task that has not been learned, a `LogRatioMetric`.
 
@@ -981,9 +1005,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         made = self._assembled(basis, moments, left, object(), {}, old.root)  # nobody's visit
         return replace(made, columns=old.columns)
 
-    _kind = "LifelongPLDA"
-    _versions = (1, 2, 3)
-
+    # book/plda.ipynb#save-and-load
     def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
         return 3, None if self._state is None else _pack(self._state, arrays)
 
@@ -994,6 +1016,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         form = _renewed(form) if version < 3 else form
         return None if form is None else _unpack(form, arrays)
 
+    # book/plda.ipynb#what-is-kept
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept: dictionary, codes, class means, shared statistics, sums, move, records."""
@@ -1013,6 +1036,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         }
 
 
+# book/plda.ipynb#the-learner
 def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     """The numbers of a parameter, none for "auto"; one weight stands for both."""
     if isinstance(value, str):
@@ -1027,6 +1051,7 @@ def _numbers(name: str, value: Any) -> tuple[Any, ...]:
     return value, value
 
 
+# book/plda.ipynb#a-visit
 def _generator(*seeds: int) -> np.random.Generator:
     """The generator of one visit."""
     return np.random.default_rng(seeds)
@@ -1042,6 +1067,7 @@ def _judged(losses: Floats, codes: Indices) -> dict[str, Any]:
     return {"losses": losses, "guessed": _guesses(float(losses.min()), np.bincount(codes))}
 
 
+# book/plda.ipynb#a-visit-among-many-tasks
 class _Start(NamedTuple):
     """What a visit among many tasks begins with."""
 
@@ -1050,6 +1076,7 @@ class _Start(NamedTuple):
     moves: bool  # whether the dictionary does
 
 
+# book/plda.ipynb#validation-within-a-visit
 def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[Floats, Floats]:
     """Pooled scatters of a family and of a task that is to join it."""
     if isinstance(group, Pool):
@@ -1060,6 +1087,7 @@ def _with_own(group: Any, own: Moments, shared_labels: bool) -> tuple[Floats, Fl
 _Split: TypeAlias = tuple[Floats, Floats, Indices, Indices]
 
 
+# book/plda.ipynb#references-that-know-their-class
 def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, Floats]:
     """Mean of each class over the tasks of a family, every task's mean at 0, in the input space."""
     sums: dict[Any, Any] = {}

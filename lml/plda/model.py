@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 
+# book/two_covariance.ipynb#same-class-or-not
 def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
     """Coefficients of the log-ratio in coordinates with within-class covariance I.
 
@@ -59,6 +60,7 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
     return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
 
 
+# book/two_covariance.ipynb#same-class-or-not
 def _log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
     """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
     product, square, constant = log_ratio_coefficients(between)
@@ -66,6 +68,7 @@ def _log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
     return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
 
 
+# book/two_covariance.ipynb#coordinates-in-which-both-covariances-are-diagonal
 class LogRatioMetric(FactoredMetric):
     """The log-ratio of same and different class, as a metric that ranks rows.
 
@@ -168,6 +171,7 @@ class LogRatioMetric(FactoredMetric):
         return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
 
 
+# book/two_covariance.ipynb#the-statistics-of-a-task
 class Moments(NamedTuple):
     """Counts, means and within-class scatter of labelled rows, in some coordinates.
 
@@ -223,6 +227,7 @@ class Moments(NamedTuple):
         return np.sqrt(self.counts / self.scale)[:, None] * self.means
 
 
+# book/two_covariance.ipynb#the-statistics-of-a-task
 def _moments(
     X: Matrix, codes: Indices, labels: Sequence[Any], basis: Floats | None = None
 ) -> tuple[Moments, Floats]:
@@ -241,6 +246,7 @@ def _moments(
     return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
 
 
+# book/two_covariance.ipynb#the-statistics-of-a-task
 def _merged(a: Moments, b: Moments, shift: Floats) -> Moments:
     """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
     n = a.counts.sum()
@@ -263,6 +269,7 @@ def _merged(a: Moments, b: Moments, shift: Floats) -> Moments:
     return Moments(labels, counts, means, within, float(trace), a.n_features)
 
 
+# book/two_covariance.ipynb#what-tasks-say-together
 def _joint(moments: Sequence[Moments]) -> Moments:
     """Moments of the rows of several tasks together, each task's mean at 0."""
     joined = moments[0]
@@ -302,6 +309,7 @@ def pooled_scatters(
     return joined.scatter, joined.spread
 
 
+# book/two_covariance.ipynb#what-tasks-say-together
 def _short(spread: Floats) -> Floats:
     """At most as many rows as columns with the same scatter."""
     if len(spread) <= spread.shape[1]:
@@ -309,6 +317,7 @@ def _short(spread: Floats) -> Floats:
     return linalg.qr(spread, mode="economic")[1]
 
 
+# book/two_covariance.ipynb#how-much-of-its-own
 def _mixed(
     weights: tuple[float, float], own: tuple[Floats, Floats], shared: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
@@ -323,6 +332,7 @@ def _floors(shrinkages: Sequence[Any]) -> bool:
     return any(floor > 0 for _, _, floor in shrinkages)
 
 
+# book/two_covariance.ipynb#how-much-of-its-own
 def _discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tuple[Floats, Floats]:
     """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
 
@@ -338,6 +348,7 @@ def _discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tup
     return V, psi
 
 
+# book/two_covariance.ipynb#how-much-of-its-own
 def shrunken_variances(
     psi: Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
 ) -> Floats:

@@ -32,6 +32,7 @@ from lml.utils.typing import Floats, Indices, Matrix
 __all__ = ["Follow", "PLDAState", "Pool", "TaskMemory", "remembered_moments", "whitened_rows"]
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 def whitened_rows(
     within: Floats, spread: Floats, regularization: float, n_components: int
 ) -> Floats:
@@ -73,12 +74,14 @@ def whitened_rows(
     return T * np.sign(largest)
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 def _code(scatter: Floats, T: Floats, regularization: float) -> Floats:
     """T (S + rho I) T', symmetric."""
     code = T @ scatter @ T.T + regularization * (T @ T.T)
     return (code + code.T) / 2
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 def _guesses(loss: float, counts: Indices) -> bool:
     """Whether a mean loss of rows of these classes is guessing's within noise, if that is small."""
     n = counts.sum()
@@ -87,6 +90,7 @@ def _guesses(loss: float, counts: Indices) -> bool:
     return bool(loss + noise > guessed >= 5 * noise)
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _LastVisit:
     """How the last visit left a task; told in `TaskMemory`."""
@@ -96,6 +100,7 @@ class _LastVisit:
     guessed: bool | None = None
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 @dataclass(frozen=True, eq=False)
 class TaskMemory(_LastVisit):
     """What a `LifelongPLDA` keeps of a task; no rows.
@@ -176,6 +181,7 @@ class TaskMemory(_LastVisit):
         return partial(TaskMemory, **vars(self)), ()  # a copy is locked too
 
 
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
 @dataclass(frozen=True, eq=False)
 class PLDAState:
     """Everything that a `LifelongPLDA` has learned; replaced as a whole, never changed.
@@ -223,6 +229,7 @@ class PLDAState:
     def __reduce__(self) -> tuple[Any, ...]:
         return PLDAState, tuple(vars(self).values())  # a copy is locked too
 
+    # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
     def current(self, memory: TaskMemory) -> TaskMemory:
         """A memory, its code written in the dictionary as it is now."""
         if self.move is None or memory.moves == self.moves:
@@ -243,6 +250,7 @@ class PLDAState:
         return _code(within, T, self.regularization), spread @ T.T
 
 
+# book/plda_memory.ipynb#when-the-dictionary-moves
 def _extended(Q: Floats, rows: Floats) -> Floats:
     """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
     rows = rows[np.any(rows, axis=1)]
@@ -253,6 +261,7 @@ def _extended(Q: Floats, rows: Floats) -> Floats:
     return np.concatenate([Q, orthonormal_rows(rows)])
 
 
+# book/plda_memory.ipynb#when-the-dictionary-moves
 def remembered_moments(
     memory: TaskMemory,
     dictionary: Floats,
@@ -298,6 +307,7 @@ def remembered_moments(
     return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
 
 
+# book/plda_memory.ipynb#when-the-dictionary-moves
 def _basis(
     X: Matrix,
     y: Indices,
@@ -317,6 +327,7 @@ def _basis(
     return Q if len(Q) else np.eye(1, D)  # rows of zeros
 
 
+# book/plda_memory.ipynb#when-the-dictionary-moves
 def _written(moments: Moments, T: Floats, regularization: float, moves: int = 0) -> dict[str, Any]:
     """What a task remembers of its moments in the rows T of a dictionary."""
     return {
@@ -330,6 +341,7 @@ def _written(moments: Moments, T: Floats, regularization: float, moves: int = 0)
     }
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 class Follow(NamedTuple):
     """What takes scatters and rows written in a dictionary to other rows.
 
@@ -363,6 +375,7 @@ class Follow(NamedTuple):
         return (moved + moved.T) / 2
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _follow(L: Floats, rows: Floats) -> Follow:
     """From the dictionary L (d, D) to other rows (m, D)."""
     d, D = L.shape
@@ -388,6 +401,7 @@ def _full_trace(memory: TaskMemory, regularization: float, n_features: int) -> f
     return memory.trace / memory.scale + regularization * n_features
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _parted(a: Moments, b: Moments) -> Moments:
     """Moments of a without the rows of b, which are among them."""
     place = {label: number for number, label in enumerate(a.labels)}
@@ -408,6 +422,7 @@ def _parted(a: Moments, b: Moments) -> Moments:
     return Moments(labels, n, means, within, max(float(trace), 0.0), a.n_features)
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _span(L: Floats) -> Floats:
     """Orthonormal rows of the span of a dictionary."""
     return np.eye(len(L)) if len(L) == L.shape[1] else orthonormal_rows(L)
@@ -537,6 +552,7 @@ class Pool:
         return within / size, rows / np.sqrt(size)
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
     """The sums of one task."""
     F = moments.spread
@@ -547,6 +563,7 @@ def _pool(memory: TaskMemory, moments: Moments, shared_labels: bool) -> Pool:
     return Pool(1, *parts, moments, losses, moments.within, moments.trace)
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _drowned(rest: Pool, whole: Pool) -> bool:
     """Whether so little is left of sums that rounding could show."""
     sizes = []
@@ -559,6 +576,7 @@ def _drowned(rest: Pool, whole: Pool) -> bool:
     return bool(np.any(sizes[0] < 1e-6 * sizes[1]))
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _all_moments(
     state: PLDAState, memories: Mapping[Hashable, TaskMemory], basis: Floats
 ) -> dict[Hashable, Moments]:
@@ -570,6 +588,7 @@ def _all_moments(
     return {u: remembered_moments(now(m), L, rho, basis, back) for u, m in memories.items()}
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 _Key = tuple[int, bool] | None
 
 
@@ -591,6 +610,7 @@ def _keys(memory: TaskMemory) -> tuple[_Key, ...]:
     return None, (memory.family, memory.guesses)
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
     """Sums without those of a task, made anew where it was nearly all that was in them."""
     memory = dict(state.tasks).get(task)
@@ -610,6 +630,7 @@ def _less_task(state: PLDAState, task: Hashable) -> dict[_Key, Pool]:
     return pools
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _moved_pools(pools: Mapping[_Key, Pool], old: Floats, new: Floats) -> dict[_Key, Pool]:
     """Sums in another orthonormal basis."""
     if len(old) == len(new) == old.shape[1]:
@@ -618,6 +639,7 @@ def _moved_pools(pools: Mapping[_Key, Pool], old: Floats, new: Floats) -> dict[_
     return {key: pool.moved(move) for key, pool in pools.items()}
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _union(group: Any) -> Moments:
     """Moments of the rows of all tasks of a family together."""
     joined: Moments | None = group.joined if isinstance(group, Pool) else _joint(group)
@@ -637,6 +659,7 @@ def _partner_pools(
     return {f: sharing[f] for f in sorted(largest[:most])}, new
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[Floats, Floats]:
     """Scatters of all tasks and one more, for the dictionary; labels are joined within families."""
     groups: dict[int, Pool] = {}
@@ -652,6 +675,7 @@ def _by_family(pools: Mapping[_Key, Pool], own: Moments, family: int) -> tuple[F
     return np.sum([size / total * S for size, (S, _) in parts], axis=0), spread
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _waits(tasks: Mapping[Hashable, TaskMemory], moves: int) -> bool:
     """Whether a code waits for the last move of the dictionary."""
     return any(memory.moves < moves for memory in tasks.values())
@@ -680,6 +704,7 @@ def _with_sums(
     return replace(state, pools=pools)
 
 
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 def _table(losses: Floats, shape: tuple[int, int]) -> Floats:
     """Losses of all candidates; none where other candidates were tried."""
     fits = all(n in (1, wanted) for n, wanted in zip(losses.shape, shape, strict=True))
@@ -696,6 +721,7 @@ def _common(state: PLDAState, family: int, shape: tuple[int, int]) -> Floats:
     return np.asarray(sum(sums) / sum(pool.size for pool in parts))
 
 
+# book/plda_memory.ipynb#in-a-file
 def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     """The state as JSON; its arrays go to `arrays`."""
     d, D = state.dictionary.shape
@@ -714,6 +740,7 @@ def _pack(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     return facts | _pack_sums(state, arrays)
 
 
+# book/plda_memory.ipynb#in-a-file
 _RECORD: dict[str, type] = {
     "number": int,
     "classes": tuple,
@@ -740,6 +767,7 @@ def _pack_memory(
         return {"task": encode(task), "frozen": frozen is not None, **form}
 
 
+# book/plda_memory.ipynb#in-a-file
 def _taken(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[Any, ...]) -> NDArray[Any]:
     """An array of floats (of whole numbers if they count) of a shape; None fits any length."""
     array: NDArray[Any] = decode({"array": name}, arrays)
@@ -759,6 +787,7 @@ def _symmetric(A: Floats) -> bool:
     return A.shape == A.T.shape and np.array_equal(A, A.T)
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
     """The state that `_pack` took apart, or an error that names what does not fit."""
     keys = {"tasks", "families", "columns", "root", "regularization", "pools", "move", "moves"}
@@ -779,6 +808,7 @@ def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> PLDAState:
     return PLDAState(L, tasks, families, rho, form["root"], decode(form["columns"]), *sums)
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_families(
     form: Any, wanted: set[int], d: int, arrays: dict[str, NDArray[Any]], may_lack: bool = False
 ) -> dict[int, tuple[Floats, Floats]]:
@@ -795,6 +825,7 @@ def _unpack_families(
     return families
 
 
+# book/plda_memory.ipynb#in-a-file
 def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[str, Any]:
     values = {name: decode(value) for name, value in form.items()}
     for name, kind in kinds.items():
@@ -808,6 +839,7 @@ def _checked_record(form: Any, place: int, kinds: Mapping[str, type]) -> dict[st
     return values
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
     """Tasks and what is no array in their memories."""
     expect(type(forms) is list, "tasks", forms, "a list")
@@ -825,6 +857,7 @@ def _unpack_records(forms: Any) -> dict[Any, dict[str, Any]]:
     return records
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_tasks(
     records: Mapping[Any, dict[str, Any]], d: int, D: int, arrays: dict[str, NDArray[Any]]
 ) -> tuple[tuple[Hashable, TaskMemory], ...]:
@@ -852,6 +885,7 @@ def _unpack_tasks(
     return tuple(tasks)
 
 
+# book/plda_memory.ipynb#in-a-file
 def _check_columns(form: Any, n_features: int) -> None:
     columns = decode(form["columns"])
     root = form["root"]
@@ -868,6 +902,7 @@ def _unpack_frozen(place: int, D: int, arrays: dict[str, NDArray[Any]]) -> LogRa
     return LogRatioMetric(mean, rows, _taken(arrays, f"frozen_between{place}", (len(rows),)))
 
 
+# book/plda_memory.ipynb#in-a-file
 def _pack_sums(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     """Sums of many tasks and the last move as JSON; their arrays go to `arrays`."""
     for name, part in zip(Follow._fields[:3], (state.move or ())[:3]):
@@ -876,6 +911,7 @@ def _pack_sums(state: PLDAState, arrays: dict[str, Any]) -> dict[str, Any]:
     return {"pools": pools, "moves": state.moves, "move": state.move is not None}
 
 
+# book/plda_memory.ipynb#in-a-file
 def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dict[str, Any]:
     arrays[f"pool{place}_within"] = pool.within
     arrays[f"pool{place}_between"] = pool.between
@@ -891,6 +927,7 @@ def _pack_pool(key: _Key, pool: Pool, place: int, arrays: dict[str, Any]) -> dic
     return form | {"losses": [n for n, _ in pool.losses.values()]}
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_sums(
     form: Any, tasks: Sequence[tuple[Hashable, TaskMemory]], d: int, D: int, arrays: dict[str, Any]
 ) -> tuple[dict[_Key, Pool], Follow | None, int]:
@@ -911,6 +948,7 @@ def _unpack_sums(
     return pools, _unpack_move(d, D, arrays) if form["move"] else None, moves
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_pool(
     form: Any, place: int, d: int, D: int, arrays: dict[str, Any]
 ) -> tuple[_Key, Pool]:
@@ -933,6 +971,7 @@ def _unpack_pool(
     return decode(form["key"]), Pool(*sums, joined, losses, rows, form["joined"]["rows_trace"])
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any]) -> Moments:
     """Joined statistics of the tasks in a pool."""
     fits = type(form) is dict and set(form) == {"labels", "trace", "rows_trace"}
@@ -948,6 +987,7 @@ def _unpack_joined(form: Any, name: str, d: int, D: int, arrays: dict[str, Any])
     return Moments(labels, counts, means, within, form["trace"], D)
 
 
+# book/plda_memory.ipynb#in-a-file
 def _unpack_move(d: int, D: int, arrays: dict[str, Any]) -> Follow:
     """The last move of the dictionary."""
     names = Follow._fields[:3]
@@ -966,6 +1006,7 @@ def _unpack_losses(
     return losses
 
 
+# book/plda_memory.ipynb#in-a-file
 def _renewed(form: Any) -> Any:
     """The form of a state in a file of an earlier version, as the present one has it."""
     if type(form) is not dict or type(form.get("tasks")) is not list:

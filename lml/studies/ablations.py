@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 
+# book/ablations.ipynb#rows-of-results
 @dataclass(frozen=True)
 class _Result:
     """Columns that all ablations have."""
@@ -71,6 +72,7 @@ class _Result:
     versions: str
 
 
+# book/ablations.ipynb#rows-of-results
 @dataclass(frozen=True)
 class PenaltyRow(_Result):
     """Error of the off-diagonal learner on one task at one strength of its penalty."""
@@ -91,6 +93,7 @@ class SizeRow(_Result):
     captured: float  # share of the squared norm of the target, on arrival
 
 
+# book/ablations.ipynb#rows-of-results
 @dataclass(frozen=True)
 class StepRow(_Result):
     """Error of a lifelong learner on one task after one number of learnt tasks."""
@@ -99,6 +102,7 @@ class StepRow(_Result):
     n_learnt: int  # 0: the base learner alone
 
 
+# book/ablations.ipynb#rows-of-results
 def chosen_for(
     dataset: str, split: int, system: str, folder: str | Path = "results"
 ) -> tuple[dict[str, Any], int]:
@@ -135,6 +139,7 @@ def chosen_for(
     return json.loads(own[0]["parameters"]), int(own[0]["n_neighbors"])
 
 
+# book/ablations.ipynb#rows-of-results
 @lru_cache(maxsize=1)
 def _split(protocol: Protocol, split: int) -> tuple[list[Task], _Fits]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
@@ -168,6 +173,7 @@ def _common(
     return (dataset, split, system, task.name, *counts, json.dumps(parameters), _versions())
 
 
+# book/ablations.ipynb#one-the-off-diagonal-penalty
 #: Strengths of the penalty, as shares of the strength that makes a code diagonal.
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
 #: Off-diagonal learner to the system it is compared with, and its parameters.
@@ -189,6 +195,7 @@ class PathPoint:
     off_diagonal: float  # share of the off-diagonal entries that are not zero
 
 
+# book/ablations.ipynb#one-the-off-diagonal-penalty
 def penalty_path(
     learner: Any, X: Matrix, y: NDArray[Any], fractions: Iterable[float] = FRACTIONS
 ) -> list[PathPoint]:
@@ -232,6 +239,7 @@ def penalty_path(
     return points
 
 
+# book/ablations.ipynb#one-the-off-diagonal-penalty
 def _problem(
     learner: Any, dictionary: Floats, X: Matrix, y: NDArray[Any]
 ) -> tuple[TripletMap, tuple[float, bool, float, int]]:
@@ -250,6 +258,7 @@ def _path_point(
     return PathPoint(fraction, FactoredMetric(0.0, dictionary, code), objective, gap, share)
 
 
+# book/ablations.ipynb#one-the-off-diagonal-penalty
 def _run_penalty(
     dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
 ) -> list[PenaltyRow]:
@@ -275,6 +284,7 @@ def _given_penalty(
     return {**parameters, "n_components": 100}, chosen_for(dataset, split, base, folder)[1]
 
 
+# book/ablations.ipynb#two-the-size-of-the-dictionary
 #: Sizes of the dictionary.
 SIZES = tuple(range(40, 201, 20))
 #: Code penalties that are tried at every size.
@@ -282,6 +292,7 @@ CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
 _ESTIMATORS = {"lifelong-oasis": OASIS, "lifelong-scml": SCML}
 
 
+# book/ablations.ipynb#two-the-size-of-the-dictionary
 def _run_size(
     dataset: str, split: int, system: str, part: int, parameters: dict[str, Any], n_neighbors: int
 ) -> list[SizeRow]:
@@ -302,6 +313,7 @@ def _run_size(
     return rows
 
 
+# book/ablations.ipynb#two-the-size-of-the-dictionary
 def best_on_validation(
     rows: Sequence[Mapping[str, Any]], column: str, within: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
@@ -334,6 +346,7 @@ def best_on_validation(
     return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
 
 
+# book/ablations.ipynb#two-the-size-of-the-dictionary
 def errors_by(
     rows: Sequence[Mapping[str, Any]],
     column: str,
@@ -377,6 +390,7 @@ def errors_by(
     return {v: split_errors(part, system, task) for v, part in parts.items()}
 
 
+# book/ablations.ipynb#three-the-number-of-learnt-tasks
 #: What is kept of old tasks: name to parameters of the lifelong learner.
 POLICIES: dict[str, dict[str, Any]] = {
     "metrics": {"old_tasks": "metrics"},
@@ -387,6 +401,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
+# book/ablations.ipynb#three-the-number-of-learnt-tasks
 def _run_tasks(
     dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
 ) -> list[StepRow]:
@@ -406,6 +421,7 @@ def _run_tasks(
     return rows
 
 
+# book/ablations.ipynb#three-the-number-of-learnt-tasks
 def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
@@ -431,6 +447,7 @@ def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> Floa
     return np.mean(gaps, axis=0)
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 @dataclass(frozen=True)
 class Ablation:
     """What is run for one of the three questions."""
@@ -453,6 +470,7 @@ def _given_lifelong(
     return chosen_for(dataset, split, SYSTEMS[system].base or system, folder)
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 #: Name of an ablation to what it is.
 ABLATIONS = {
     "penalty": Ablation(
@@ -470,6 +488,7 @@ ABLATIONS = {
 }  # fmt: skip
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 def _units(
     name: str, dataset: str, systems: Sequence[str] | None, n_repeats: int, folder: str | Path
 ) -> dict[tuple[int, str, Any], tuple[dict[str, Any], int]]:
@@ -493,6 +512,7 @@ def _n_rows(ablation: Ablation, dataset: str) -> int:
     return ablation.n_rows(len(_split(DATASETS[dataset], 0)[0]))
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 def _missing(
     path: Path, column: str, units: Mapping[tuple[int, str, Any], tuple[dict[str, Any], int]]
 ) -> list[tuple[int, str, Any]]:
@@ -510,6 +530,7 @@ def _missing(
     return [unit for unit in units if tuple(map(str, unit)) not in done]
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 def run_ablation(
     name: str,
     datasets: Sequence[str] | None = None,
@@ -564,6 +585,7 @@ def run_ablation(
     return list(work)
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lml.studies.ablations")
     parser.add_argument("action", choices=["run"])
@@ -578,6 +600,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# book/ablations.ipynb#running-stopping-and-going-on
 def _main(argv: Sequence[str] | None = None) -> int:
     o = _parser().parse_args(argv)
     for name in o.names:

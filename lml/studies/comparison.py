@@ -39,9 +39,11 @@ __all__ = [
     "split_errors",
 ]
 
+# book/comparison.ipynb#reading-and-comparing-results
 _Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
+# book/comparison.ipynb#a-file-of-results
 def read_rows(path: str | Path) -> list[dict[str, str]]:
     """Rows of a results file, as a list of dictionaries of strings; empty without the file."""
     path = Path(path)
@@ -51,6 +53,7 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+# book/comparison.ipynb#a-mean-and-its-error
 def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[int, float]:
     """Split to error in per cent, in the order of the splits."""
     found: dict[int, list[float]] = {}
@@ -69,6 +72,7 @@ def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[in
     return {split: float(np.mean(found[split])) for split in sorted(found)}
 
 
+# book/comparison.ipynb#a-mean-and-its-error
 def split_errors(rows: _Rows, system: str, task: str = "average") -> Floats:
     """Errors of one system over the splits, in per cent, in the order of the splits.
 
@@ -107,6 +111,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
     return float(values.mean()), float(spread)
 
 
+# book/comparison.ipynb#an-interval
 @dataclass(frozen=True)
 class Difference:
     """A paired difference over splits, in points, with its interval."""
@@ -127,6 +132,7 @@ class Difference:
         return f"{self.mean:+.2f} ± {self.error:.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
+# book/comparison.ipynb#an-interval
 #: Differences that are closer than this are equal: files keep six digits of a share.
 _ROUNDING = 1e-3
 
@@ -184,6 +190,7 @@ def paired_difference(
     return Difference(mean, float(error), mean - half, mean + half, p_value, n_splits)
 
 
+# book/comparison.ipynb#an-interval
 def _gaps(first: ArrayLike, second: ArrayLike) -> Floats:
     """Differences over the splits."""
     first = np.asarray(first, dtype=float)
@@ -198,6 +205,7 @@ def _gaps(first: ArrayLike, second: ArrayLike) -> Floats:
     return first - second
 
 
+# book/comparison.ipynb#correction-2-a-term-for-each-cause
 def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
     """Arguments of `paired_difference` for each correction.
 
@@ -216,6 +224,7 @@ def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
     }
 
 
+# book/comparison.ipynb#correction-2-a-term-for-each-cause
 def _errors_and_sizes(
     rows: _Rows, first: str, second: str, task: str
 ) -> tuple[list[Any], list[Any]]:
@@ -229,6 +238,7 @@ def _errors_and_sizes(
     return errors, sizes
 
 
+# book/comparison.ipynb#correction-2-a-term-for-each-cause
 def _check_tasks(rows: _Rows, first: str, second: str, task: str) -> None:
     """Rows of one data set, and the same tasks of both systems where tasks are averaged."""
     datasets = sorted({str(row.get("dataset", "")) for row in rows})
@@ -242,6 +252,7 @@ def _check_tasks(rows: _Rows, first: str, second: str, task: str) -> None:
         )
 
 
+# book/comparison.ipynb#correction-2-a-term-for-each-cause
 def compare_systems(
     rows: _Rows,
     first: str,
@@ -286,6 +297,7 @@ def compare_systems(
     return min(found, key=lambda d: (d.error == 0, d.high - d.low))
 
 
+# book/comparison.ipynb#the-papers-tables
 def _number(text: str) -> float:
     """A printed number; NaN for a gap."""
     return np.nan if text in ("", "N/A") else float(text)
@@ -298,6 +310,7 @@ def _seconds(text: str) -> float:
     return _number(text.removesuffix("s"))
 
 
+# book/comparison.ipynb#the-papers-tables
 def read_paper(path: str | Path) -> list[dict[str, Any]]:
     """The paper's tables II and III: one dictionary for each printed error.
 
@@ -324,6 +337,7 @@ def read_paper(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
+# book/comparison.ipynb#a-table
 @dataclass(frozen=True)
 class Cell:
     """One system on one task."""
@@ -347,6 +361,7 @@ class Line:
     state_bytes: float  # mean over splits
 
 
+# book/comparison.ipynb#a-table
 def _tied(rows: _Rows, name: str, best: str, task: str, correction: str) -> bool:
     """Whether a system cannot be told from the best on the splits that both have."""
     common = {r["split"] for r in rows if r["system"] == name}
@@ -356,6 +371,7 @@ def _tied(rows: _Rows, name: str, best: str, task: str, correction: str) -> bool
     return compare_systems(rows, name, best, task, correction=correction).within_noise
 
 
+# book/comparison.ipynb#a-table
 def _cells(
     rows: _Rows,
     systems: Sequence[str],
@@ -375,6 +391,7 @@ def _cells(
     return cells
 
 
+# book/comparison.ipynb#a-table
 def _line(rows: _Rows, system: str, cells: dict[str, Cell], printed_seconds: float) -> Line:
     """The line of one system."""
     own = [row for row in rows if row["system"] == system]
@@ -384,6 +401,7 @@ def _line(rows: _Rows, system: str, cells: dict[str, Cell], printed_seconds: flo
     return Line(system, cells, n_splits, k, float(seconds), printed_seconds, float(kept))
 
 
+# book/comparison.ipynb#a-table
 def results_table(
     rows: _Rows,
     systems: Sequence[str] | None = None,
@@ -426,6 +444,7 @@ def results_table(
     return ResultsTable(tuple(tasks), tuple(lines), decimals)
 
 
+# book/comparison.ipynb#a-table
 def _bytes(number: float) -> str:
     """Bytes in kB or MB."""
     return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.0f} kB"
@@ -443,6 +462,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in texts)
 
 
+# book/comparison.ipynb#a-table
 @dataclass(frozen=True, repr=False)
 class ResultsTable:
     """Systems (lines) on tasks (columns), as `results_table` makes it."""
@@ -517,6 +537,7 @@ class ResultsTable:
         return "".join(f'<th scope="col">{name}</th>' for name in names)
 
 
+# book/comparison.ipynb#a-table
 _HTML = """<table class="lml-results">
 <thead><tr>{head}</tr></thead>
 <tbody>
@@ -526,6 +547,7 @@ _HTML = """<table class="lml-results">
 <p class="lml-legend">{legend}</p>"""
 
 
+# book/comparison.ipynb#a-table
 def describe_run(rows: _Rows) -> str:
     """Data set, splits and versions of the rows of a results file, in one line of text."""
     if not rows:
@@ -540,6 +562,7 @@ def describe_run(rows: _Rows) -> str:
     return f"{names}: {n_systems} systems, {len(splits)} splits (seeds {span}); {versions}"
 
 
+# book/comparison.ipynb#a-figure
 def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None) -> Any:
     """A dot for each system of a table, with its standard error and the paper's number.
 
@@ -573,6 +596,7 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
     return ax
 
 
+# book/comparison.ipynb#a-figure
 def difference_figure(
     rows: _Rows, systems: Sequence[str], reference: str, task: str = "average", ax: Any = None
 ) -> dict[str, Difference]:
@@ -611,6 +635,7 @@ def difference_figure(
     return gaps
 
 
+# book/comparison.ipynb#a-figure
 def cost_figure(table: ResultsTable, axes: Sequence[Any]) -> None:
     """Training time and stored state of the systems of a table, on two axes side by side.
 
@@ -636,6 +661,7 @@ def cost_figure(table: ResultsTable, axes: Sequence[Any]) -> None:
     axes[0].set_ylim(len(names) - 0.5, -0.5)
 
 
+# book/comparison.ipynb#what-the-paper-says-asked-again
 def confront(
     rows: _Rows, paper: _Rows, pairs: Sequence[tuple[str, str]], task: str = "average"
 ) -> "TextTable":
@@ -672,6 +698,7 @@ def confront(
     return TextTable(("difference", "paper", "ours", "interval", "verdict"), tuple(body))
 
 
+# book/comparison.ipynb#what-the-paper-says-asked-again
 def _verdict(ours: Difference, theirs: float) -> str:
     """What our interval says about a printed difference."""
     if ours.within_noise:

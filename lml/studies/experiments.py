@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 
+# book/experiments.ipynb#the-protocol
 @dataclass(frozen=True)
 class Protocol:
     """How a data set is loaded and how parameters are chosen on it."""
@@ -66,6 +67,7 @@ class Protocol:
     binary: bool = False  # every task has two classes
 
 
+# book/experiments.ipynb#the-protocol
 _letters = partial(Protocol, n_neighbors=(1, 3, 5), shared_labels=True)
 #: Data set name to its protocol.
 DATASETS = {
@@ -79,6 +81,7 @@ DATASETS = {
 }
 
 
+# book/experiments.ipynb#the-protocol
 def _protocol(dataset: str) -> Protocol:
     """The protocol of a data set, or an error that lists the known ones."""
     if dataset not in DATASETS:
@@ -92,6 +95,7 @@ def _applicable(dataset: str) -> list[str]:
     return [name for name, system in SYSTEMS.items() if system.applies(*kind)]
 
 
+# book/experiments.ipynb#choosing-parameters
 def _part_of(task: Task, learnt: Any, asked: Any) -> Task:
     """A task without test rows: some of its training rows, and others to be asked about."""
     X = task.X_train
@@ -114,6 +118,7 @@ def _folds(tasks: Sequence[Task], n_folds: int | None, seed: int) -> list[list[T
     return [list(fold) for fold in zip(*parts, strict=True)]
 
 
+# book/experiments.ipynb#choosing-parameters
 def _task_errors(fitted: Fitted, task: Task, part: str, n_neighbors: Sequence[int]) -> list[float]:
     """Error on a part of a task for each number of neighbours."""
     X = getattr(task, f"X_{part}")
@@ -138,6 +143,7 @@ def _validation_errors(
     return np.mean(errors, axis=0).tolist()
 
 
+# book/experiments.ipynb#choosing-parameters
 def _search(
     errors_of: Callable[[dict[str, Any]], list[float]],
     parameters: dict[str, Any],
@@ -158,6 +164,7 @@ def _search(
     return chosen, errors[best]
 
 
+# book/experiments.ipynb#choosing-parameters
 def tune(
     system: str,
     tasks: Sequence[Task],
@@ -210,6 +217,7 @@ def tune(
     return parameters, numbers[best] if row.votes else 0, float(errors[best])
 
 
+# book/experiments.ipynb#one-result
 @dataclass(frozen=True)
 class _Answer:
     """The error of one system on one task of one split."""
@@ -224,6 +232,7 @@ class _Answer:
     parameters: str  # JSON
 
 
+# book/experiments.ipynb#one-result
 @dataclass(frozen=True)
 class Row(_Answer):
     """One result: the error of one system on one task of one split, and what it took."""
@@ -237,6 +246,7 @@ class Row(_Answer):
     versions: str
 
 
+# book/experiments.ipynb#one-result
 def _versions() -> str:
     """Versions that a result depends on, in one short string."""
     packages = {"numpy": np, "scipy": scipy, "scikit-learn": sklearn}
@@ -244,6 +254,7 @@ def _versions() -> str:
     return ", ".join([f"python {platform.python_version()}", *listed])
 
 
+# book/experiments.ipynb#one-result
 def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None = None) -> list[Row]:
     """Tune one system on one split, refit it, and measure it on the test rows of each task."""
     started = time.perf_counter()
@@ -269,6 +280,7 @@ def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None =
     ]
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[str, str]]]:
     """Rows of a results file by the values of some columns, as strings."""
     by_key: dict[tuple[str, ...], list[dict[str, str]]] = {}
@@ -296,6 +308,7 @@ def open_results(path: str | Path, row_type: type) -> Path:
     return path
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def append_rows(path: str | Path, rows: Sequence[Any]) -> None:
     """Add finished rows, dataclass instances of one kind, to a results file at once."""
     path = open_results(path, type(rows[0]))
@@ -308,6 +321,7 @@ def append_rows(path: str | Path, rows: Sequence[Any]) -> None:
         writer.writerows(asdict(row) for row in rows)
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def repair(path: str | Path, key: Sequence[str], size: int) -> None:
     """Drop what a killed run left unfinished: half a line, and keys with less than `size` rows.
 
@@ -338,6 +352,7 @@ def repair(path: str | Path, key: Sequence[str], size: int) -> None:
         part.replace(path)  # a kill leaves the old file or the new one
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def _seconds_left(left: Sequence[str], seconds: Sequence[tuple[str, float]], n_jobs: int) -> float:
     """Estimate from the systems of the pairs left and the (system, seconds) of finished ones."""
     by_system: dict[str, list[float]] = {}
@@ -348,6 +363,7 @@ def _seconds_left(left: Sequence[str], seconds: Sequence[tuple[str, float]], n_j
     return sum(each) / n_jobs
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def run_jobs(
     path: Path,
     calls: Sequence[tuple[str, Callable[[], Sequence[Any]]]],
@@ -392,12 +408,14 @@ def run_jobs(
             bar.update()
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def _timed(kind: str, call: Callable[[], Sequence[Any]]) -> tuple[str, Sequence[Any], float]:
     """What a call returns, with its kind and its time."""
     started = time.perf_counter()
     return kind, call(), time.perf_counter() - started
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def _checked(dataset: str, systems: Sequence[str] | None, n_repeats: int) -> list[str]:
     """The names of the systems, each once, or an error that says what is wrong."""
     _protocol(dataset)
@@ -412,6 +430,7 @@ def _checked(dataset: str, systems: Sequence[str] | None, n_repeats: int) -> lis
     return list(dict.fromkeys(systems or fitting))
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def run_experiment(
     dataset: str,
     systems: Sequence[str] | None = None,
@@ -461,12 +480,14 @@ def run_experiment(
     return path
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
 def _run_pair(path: Path, dataset: str, split: int, system: str) -> list[Row]:
     """`run_one`, with the parameters of the base system if they are in the file by now."""
     base = finished(path, "split", "system").get((str(split), SYSTEMS[system].base or ""))
     return run_one(dataset, split, system, json.loads(base[0]["parameters"]) if base else None)
 
 
+# book/experiments.ipynb#running-it-again
 def verify(
     dataset: str,
     systems: Sequence[str] | None = None,
@@ -505,6 +526,7 @@ def _changed(row: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in row if name not in free and row[name] != other.get(name)]
 
 
+# book/experiments.ipynb#the-report
 def report(dataset: str, out: str | Path = "results") -> None:
     """Print the table of a data set; write it, and its figure, into the folder ``report``.
 
@@ -532,6 +554,7 @@ def report(dataset: str, out: str | Path = "results") -> None:
     figure.savefig(folder / f"{dataset}.png", dpi=150)
 
 
+# book/experiments.ipynb#the-command
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lml.studies.experiments")
     parser.add_argument("action", choices=["run", "verify", "report"])
@@ -544,6 +567,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# book/experiments.ipynb#the-command
 @contextlib.contextmanager
 def _backend(scheduler: str | None) -> Iterator[None]:
     """The joblib backend of a command: Dask's for an address, else the default one."""
@@ -556,6 +580,7 @@ def _backend(scheduler: str | None) -> Iterator[None]:
         yield
 
 
+# book/experiments.ipynb#the-command
 def _run(name: str, systems: Sequence[str], n_repeats: int, n_jobs: int | None, out: str) -> None:
     if systems:
         run_experiment(name, systems, n_repeats, n_jobs, out)
@@ -572,6 +597,7 @@ def _verify(name: str, systems: Sequence[str], n_repeats: int, n_jobs: int | Non
 _ACTIONS = {"run": _run, "verify": _verify, "report": lambda *work: report(work[0], work[-1])}
 
 
+# book/experiments.ipynb#the-command
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line: ``run``, ``verify`` and ``report`` some data sets, all by default."""
     options = _parser().parse_args(argv)
@@ -588,5 +614,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(counts))
 
 
+# book/experiments.ipynb#the-command
 if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
     sys.exit(main())

@@ -32,9 +32,11 @@ from lml.utils.typing import Matrix
 
 __all__ = ["N_COMPONENTS", "PAPER_GRID", "SYSTEMS", "Fitted", "System"]
 
+# book/systems.ipynb#the-systems-of-the-tables
 _Stages: TypeAlias = list[list[dict[str, Any]]]
 
 
+# book/systems.ipynb#what-a-fitted-system-answers
 @dataclass(frozen=True)
 class Fitted:
     """What a system has learnt from all tasks."""
@@ -44,6 +46,7 @@ class Fitted:
     nbytes: int  # what the learner keeps, training rows excluded
 
 
+# book/systems.ipynb#what-a-fitted-system-answers
 def _by_neighbors(
     tasks: Sequence[Task], metrics: Mapping[Any, FactoredMetric], metric_type: str, nbytes: int
 ) -> Fitted:
@@ -64,6 +67,7 @@ def _by_classifiers(predict: Callable[[Matrix, Any], NDArray[Any]], nbytes: int)
     return Fitted(lambda X, name, k: np.asarray(predict(X, name))[:, None], nbytes)
 
 
+# book/systems.ipynb#what-is-counted-as-stored
 def _distinct_bytes(metrics: Sequence[FactoredMetric]) -> int:
     """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
     parts = [part for m in metrics for part in (m.factor, m.core)]
@@ -73,6 +77,7 @@ def _distinct_bytes(metrics: Sequence[FactoredMetric]) -> int:
     return 8 * len(metrics) + min(sum(arrays.values()), squares)
 
 
+# book/systems.ipynb#one-task-at-a-time
 def _prepared(prototype: Any, seed: int, parameters: Mapping[str, Any]) -> Any:
     """A clone of an estimator with parameters and with the seed in every random_state."""
     learner = clone(prototype).set_params(**parameters)
@@ -80,6 +85,7 @@ def _prepared(prototype: Any, seed: int, parameters: Mapping[str, Any]) -> Any:
     return learner.set_params(**dict.fromkeys(seeded, seed))
 
 
+# book/systems.ipynb#one-task-at-a-time
 class _Fits(dict[str, Any]):
     """Fits kept for all clones of a `_Recalled`: copying it gives the same dictionary."""
 
@@ -107,6 +113,7 @@ class _Recalled(BaseEstimator):
         return self
 
 
+# book/systems.ipynb#one-task-at-a-time
 def _fit_euclidean(tasks: Sequence[Task], seed: int, fits: _Fits) -> Fitted:
     """No learning: the identity."""
     metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
@@ -123,6 +130,7 @@ def _fit_alone(
     return _by_neighbors(tasks, metrics, prototype.metric_type, nbytes)
 
 
+# book/systems.ipynb#one-task-at-a-time
 def _fit_nca(tasks: Sequence[Task], seed: int, fits: _Fits, *, n_components: int) -> Fitted:
     """Neighbourhood components analysis of scikit-learn for each task."""
     metrics = {}
@@ -141,6 +149,7 @@ def _fit_logistic(tasks: Sequence[Task], seed: int, fits: _Fits, *, C: float) ->
     return _by_classifiers(lambda X, name: models[name].predict(X), nbytes)
 
 
+# book/systems.ipynb#all-tasks-at-once
 def _fit_together(
     prototype: Any, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
@@ -153,6 +162,7 @@ def _fit_together(
     return _by_neighbors(tasks, metrics, learner.metric_type_, nbytes)
 
 
+# book/systems.ipynb#one-task-after-another
 def _fit_lifelong(
     prototype: Any,
     tasks: Sequence[Task],
@@ -175,6 +185,7 @@ def _fit_lifelong(
     return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
+# book/systems.ipynb#one-task-after-another
 def _fit_ella(
     multi_class: str, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
@@ -187,6 +198,7 @@ def _fit_ella(
     return _by_classifiers(lambda X, name: learner.predict(X, task=name), nbytes)
 
 
+# book/systems.ipynb#one-task-after-another
 def _learnt_plda(tasks: Sequence[Task], seed: int, given: Mapping[str, Any]) -> LifelongPLDA:
     """A lifelong PLDA that has seen the tasks one after another."""
     learner = LifelongPLDA(tasks[0].X_train.shape[1], random_state=seed, **given)
@@ -211,6 +223,7 @@ def _fit_plda(
     return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
+# book/systems.ipynb#what-is-tried
 #: The values that the paper tunes every hyperparameter over.
 PAPER_GRID = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Sizes of the dictionary that are tried.
@@ -229,6 +242,7 @@ def _dictionary(n_features: int) -> _Stages:
     return [sizes, _each("code_penalty", (0.0, *sorted(PAPER_GRID))), sizes]
 
 
+# book/systems.ipynb#what-is-tried
 @dataclass(frozen=True)
 class System:
     """A row of the tables: how it is fitted, the settings that are tried, where it applies."""
@@ -248,6 +262,7 @@ class System:
         return classes and (shared_labels or not self.shared_labels)
 
 
+# book/systems.ipynb#what-is-tried
 _BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
 _SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)
 _FRACTIONS = (0.1, 0.3, 1.0, 0.03, 0.01)
@@ -273,6 +288,7 @@ def _off_diagonal(n_features: int) -> _Stages:
     return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100))]
 
 
+# book/systems.ipynb#what-is-tried
 def _alone(prototype: Any, name: str, values: Iterable[Any]) -> System:
     """A system that learns each task alone and tunes one parameter."""
     return System(partial(_fit_alone, prototype), lambda n_features: [_each(name, values)])
@@ -284,6 +300,7 @@ def _together(prototype: Any, name: str, values: Iterable[Any], **flags: Any) ->
     return System(fit, lambda n_features: [_each(name, values)], **flags)
 
 
+# book/systems.ipynb#what-is-tried
 _LMNN = LMNN(max_iter=200, tol=0.01)
 _OFF = {kind: OffDiagonalLearner(kind, tol=0.01) for kind in ("similarity", "distance")}
 #: Systems that learn each task alone: name to what it is.
@@ -299,6 +316,7 @@ _SINGLE = {
 }
 
 
+# book/systems.ipynb#what-is-tried
 def _omtrsl(n_features: int) -> _Stages:
     """OASIS's cap, then how strongly the tasks are coupled."""
     caps = (0.1, 10.0, 1.0, 0.01, 0.001)
@@ -318,6 +336,7 @@ _JOINT = {
 }
 
 
+# book/systems.ipynb#what-is-tried
 def _warm(n_features: int) -> _Stages:
     """OASIS's cap, which matters more from a start that knows something, then the dictionary."""
     caps = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))
@@ -332,6 +351,7 @@ def _plda(n_features: int, own: bool = True) -> _Stages:
     return [*stages, _each("own_weight", weights)] if own else stages
 
 
+# book/systems.ipynb#what-is-tried
 #: Systems that learn one task after another.
 _SEQUENTIAL = {
     "ella": System(partial(_fit_ella, "binary"), _ella, votes=False, n_classes="two"),

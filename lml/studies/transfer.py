@@ -84,6 +84,7 @@ __all__ = [
 ]
 
 
+# book/transfer.ipynb#rows-of-results
 @dataclass(frozen=True)
 class TransferRow:
     """The errors of all tasks after one step of a stream."""
@@ -103,6 +104,7 @@ class TransferRow:
     versions: str
 
 
+# book/transfer.ipynb#the-matrix-of-a-stream
 def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> Floats:
     """Errors of every task after every step, in per cent.
 
@@ -139,6 +141,7 @@ def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> Floats:
     return np.array([[units[u][n] for n in sorted(units[u])] for u in sorted(units)])
 
 
+# book/transfer.ipynb#the-matrix-of-a-stream
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
@@ -168,6 +171,7 @@ def transfer_values(matrices: Floats) -> Transfer:
     return Transfer(arrival.mean(1), final.mean(1), (arrival - final)[:, :-1].mean(1))
 
 
+# book/transfer.ipynb#streams
 def load_speaker_tasks(
     random_state: int | None = None, *, n_speakers: int = 5, download_if_missing: bool = True
 ) -> list[Task]:
@@ -201,6 +205,7 @@ def load_speaker_tasks(
     return tasks
 
 
+# book/transfer.ipynb#streams
 #: Ways to ruin a task.
 RUINED = ("shuffled", "renamed", "random")
 
@@ -236,6 +241,7 @@ def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
     return replace(task, name=how, **changed)
 
 
+# book/transfer.ipynb#streams
 def load_ruined_tasks(dataset: str, random_state: int | None = None) -> list[Task]:
     """The tasks of a table, with ruined copies of the second to fourth task between them."""
     tasks = DATASETS[dataset].load(random_state=random_state)
@@ -252,6 +258,7 @@ def _with_ruined(dataset: str, k: int) -> Protocol:
     return replace(DATASETS[dataset], load=load, n_neighbors=(k,))
 
 
+# book/transfer.ipynb#streams
 #: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews, and
 #: streams with ruined tasks.
 STREAMS = {
@@ -271,6 +278,7 @@ def _ordered(dataset: str, split: int, order: int) -> list[Task]:
     return [tasks[t] for t in np.random.default_rng(order).permutation(len(tasks))]
 
 
+# book/transfer.ipynb#what-is-chosen-and-by-which-rows
 def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     """Place of the smallest entry in the mean of several tables, and that entry.
 
@@ -288,6 +296,7 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     return tuple(map(int, place)), float(table[place])
 
 
+# book/transfer.ipynb#what-is-chosen-and-by-which-rows
 def _refitted(tasks: Sequence[Task], protocol: Protocol, always: bool = False) -> list[Task]:
     """Tasks as they are learnt: with their validation rows where folds choose, or always."""
     merged = always or protocol.n_folds is not None
@@ -310,6 +319,7 @@ def _shares(
     return [float(np.mean(majority_vote(near[:, :k]) != y)) for k in ks]
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 class _Learnt(NamedTuple):
     """The statistics of a task and the rows that it is asked with."""
 
@@ -332,6 +342,7 @@ def _learnt(task: Task) -> _Learnt:
     return _Learnt(*_moments(task.X_train, codes, labels.tolist()), task)
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 def _common(moments: Sequence[Moments]) -> dict[Any, Floats]:
     """Mean of each class over the rows of all tasks, each task's mean at 0."""
     rows: dict[Any, list[tuple[int, Floats]]] = {}
@@ -341,12 +352,14 @@ def _common(moments: Sequence[Moments]) -> dict[Any, Floats]:
     return {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 def _together(moments: Sequence[Moments], shared_labels: bool) -> tuple[Floats, Floats]:
     """What tasks say together, with no more rows of spread than features."""
     within, spread = pooled_scatters(moments, shared_labels)
     return within, _short(spread)
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 _Triple: TypeAlias = tuple[float, float, float]
 
 
@@ -370,6 +383,7 @@ def _axes(
     return V / np.sqrt(m.scale / max(m.counts.sum() - len(m.counts), 1)), psi
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 def _scored(
     learnt: _Learnt,
     axes: tuple[Floats, Floats],
@@ -392,6 +406,7 @@ def _scored(
     return found
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 @dataclass(frozen=True)
 class Grid:
     """The settings that a system of closed-form read-outs chooses from."""
@@ -428,6 +443,7 @@ class Grid:
         return table
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 class _Step(NamedTuple):
     """What is written of one step."""
 
@@ -445,6 +461,7 @@ def _test_error(learnt: _Learnt, pooled: tuple[Floats, Floats], setting: Setting
     return _scored(learnt, axes, "test", [(shrinkage, pull)], [k])[0][0]
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 class _Stream:
     """Tasks one after another, read in closed form from their statistics."""
 
@@ -494,6 +511,7 @@ class _Stream:
         return found
 
 
+# book/transfer.ipynb#read-outs-in-closed-form
 def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     """Bytes that `LifelongPLDA` keeps of tasks at d = D: dictionary, codes, means, statistics.
 
@@ -523,6 +541,7 @@ def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) 
     return steps
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def follow_learner(
     variants: Sequence[Any],
     raw: Sequence[Task],
@@ -557,6 +576,7 @@ def follow_learner(
     return steps
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def _seeded(learner: Any, seed: int) -> Any:
     """A clone with the seed in every random_state."""
     names = [name for name in learner.get_params() if name.endswith("random_state")]
@@ -581,6 +601,7 @@ def _asked_errors(
     return errors
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def _learn_and_try(
     learners: Sequence[Any],
     task: Task,
@@ -602,6 +623,7 @@ def _learn_and_try(
     return np.mean(errors or [[[[0.0]]]], axis=0)
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def _at_the_end(step: _Step) -> list[_Step]:
     """Steps of a stream in which nobody is asked before the last one."""
     none = [float("nan")] * len(step.errors)
@@ -628,6 +650,7 @@ def follow_joint(
     return _at_the_end(_Step(errors, float(table[best]), {"variant": best}, seconds, kept))
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
     """Errors on a part of each task by a classifier of all their training rows."""
     means = [t.X_train.mean(axis=0) for t in tasks]
@@ -642,6 +665,7 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
     return errors
 
 
+# book/transfer.ipynb#learners-and-joint-models
 def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
     """The last step of a stream by a system of `lml.studies.systems`, tuned as it is for the tables."""
     parameters, k, v = tune(system, raw, protocol, seed)
@@ -654,11 +678,13 @@ def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int
     return _at_the_end(_Step(errors, v, said, seconds, fitted.nbytes))
 
 
+# book/transfer.ipynb#systems-and-studies
 _Systems: TypeAlias = dict[str, Callable[..., list[_Step]]]
 _OWN = ((1.0, 1.0),)
 _KEYED = Grid(shrinkages=(*Grid().shrinkages, (1.0, 0.0, 0.0), (3.0, 1.0, 0.0)), shared_labels=True)
 
 
+# book/transfer.ipynb#systems-and-studies
 _FEW = {
     "regularizations": (1.0,),
     "weights": ((0.25, 0.0), (1.0, 1.0)),
@@ -667,6 +693,7 @@ _FEW = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 _LDA = [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=s) for s in (0.03, 0.1, 0.3, 0.6)]
 _LOGISTIC = [LogisticRegression(C=c, max_iter=10_000) for c in (10.0, 1.0, 0.1, 0.01)]
 _OASIS = {
@@ -678,6 +705,7 @@ _OASIS = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 _MAIN: _Systems = {
     "alone": partial(follow_grid, Grid(weights=_OWN)),
     "alone, each": partial(follow_grid, Grid(weights=_OWN, each=True)),
@@ -691,11 +719,13 @@ _MAIN: _Systems = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 def _varied(**fields: Any) -> Callable[..., list[_Step]]:
     """A grid with some of its values fixed."""
     return partial(follow_grid, Grid(**fields))
 
 
+# book/transfer.ipynb#systems-and-studies
 _PARTS: _Systems = {
     "own within, shared between": _varied(weights=((1.0, 0.0), (1.0, 0.25))),
     "shared within, own between": _varied(weights=((0.0, 1.0), (0.25, 1.0))),
@@ -713,6 +743,7 @@ _PARTS: _Systems = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 _GIVEN: dict[str, Any] = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)}
 _SIZES = (25, 50, 100, 200, 400, 617)
 _THRESHOLDS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -723,6 +754,7 @@ def _fixed(**parameters: Any) -> Callable[..., list[_Step]]:
     return partial(follow_learner, [LifelongPLDA(**{**_GIVEN, **parameters})])
 
 
+# book/transfer.ipynb#systems-and-studies
 _REFIT: _Systems = {
     "alone, all rows": _varied(weights=_OWN, refit=True),
     "shared, all rows": _varied(refit=True),
@@ -735,6 +767,7 @@ _SIZE: _Systems = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 _FEW_SYSTEMS: _Systems = {
     "few, alone": _varied(**{**_FEW, "weights": _OWN}),
     "few, shared": _varied(**_FEW),
@@ -747,6 +780,7 @@ _RAW: _Systems = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 _PULLS: list[dict[str, float]] = [{}, {"pull": 0.5}, {"pull": 1.0}]
 _MEANS = [{"pull": 1.0, "common": 0.5}]  # class means, half their own
 _OURS = {
@@ -761,6 +795,7 @@ _CHOICE: _Systems = {
 }  # fmt: skip
 
 
+# book/transfer.ipynb#systems-and-studies
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
@@ -774,6 +809,7 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
     return steps
 
 
+# book/transfer.ipynb#systems-and-studies
 def follow_honest(
     follow: Callable[..., list[_Step]], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[_Step]:
@@ -789,12 +825,14 @@ def follow_honest(
     return steps
 
 
+# book/transfer.ipynb#systems-and-studies
 _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
     "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
@@ -809,6 +847,7 @@ FOLLOWERS: _Systems = {
 }
 
 
+# book/transfer.ipynb#systems-and-studies
 @dataclass(frozen=True)
 class Study:
     """Which systems are followed on which streams."""
@@ -831,6 +870,7 @@ class Study:
 _TABLES = ("isolet", "usps", "sentiment")
 
 
+# book/transfer.ipynb#systems-and-studies
 #: Study name to what is run for it.
 STUDIES = {
     "streams": Study((*_TABLES, "isolet-speakers"),
@@ -849,6 +889,7 @@ STUDIES = {
 }  # fmt: skip
 
 
+# book/transfer.ipynb#the-runner
 def run_unit(dataset: str, split: int, order: int, system: str) -> list[TransferRow]:
     """Follow one stream with one system; a row for each step."""
     tasks = _ordered(dataset, split, order)
@@ -866,6 +907,7 @@ def run_unit(dataset: str, split: int, order: int, system: str) -> list[Transfer
     return rows
 
 
+# book/transfer.ipynb#the-runner
 def run_study(
     study: str,
     datasets: Sequence[str] | None = None,
@@ -916,6 +958,7 @@ def run_study(
     return list(work)
 
 
+# book/transfer.ipynb#the-runner
 def _checked(
     study: str, datasets: Sequence[str] | None, systems: Sequence[str] | None, n_splits: int | None
 ) -> dict[str, list[tuple[int, int, str]]]:
@@ -937,6 +980,7 @@ def _checked(
     return {d: [u for u in chosen.units(d, n_splits) if u[-1] in wanted] for d in names}
 
 
+# book/transfer.ipynb#the-runner
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lml.studies.transfer")
     parser.add_argument("action", choices=["run"])
@@ -949,6 +993,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# book/transfer.ipynb#the-runner
 def _main(argv: Sequence[str] | None = None) -> int:
     o = _parser().parse_intermixed_args(argv)
     for study in o.studies or STUDIES:
@@ -958,6 +1003,7 @@ def _main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+# book/transfer.ipynb#the-runner
 if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
     # the module of that name, and not this copy of it, is what workers know
     sys.exit(importlib.import_module("lml.studies.transfer")._main())

@@ -10,6 +10,7 @@ from scipy import sparse
 
 __all__ = ["Floats", "Indices", "LabelsLike", "Matrix", "MatrixLike", "Seed", "WeightsLike"]
 
+# book/door.ipynb#types
 #: What becomes a matrix.
 MatrixLike: TypeAlias = ArrayLike | sparse.spmatrix | sparse.sparray
 #: A dense array or a CSR array (scipy has no types).
