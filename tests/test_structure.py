@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from graphlib import TopologicalSorter
+from collections import Counter
 from importlib.metadata import requires, version
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
+import flow
 import lml_cells
 import pytest
 import yaml
@@ -35,15 +37,103 @@ PINNED = read_pins("requirements.txt")
 OLDEST = read_pins("requirements-oldest.txt")
 
 
-def test_imports_have_no_cycle():
-    imported = {}
-    for name in MODULES:
-        path = ROOT / "lml" / f"{name.replace('.', '/')}.py"
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        used = {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module}
-        imported[name] = {m.removeprefix("lml.") for m in used if m.startswith("lml.")}
-    order = list(TopologicalSorter(imported).static_order())
-    assert set(MODULES) <= set(order)
+def test_every_module_stands_in_one_layer_and_imports_go_down():
+    wrong = list(flow.faults(flow.read_layers(ROOT), flow.read_imports(ROOT)))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_of_every_module_are_read():
+    imports = flow.read_imports(ROOT)
+    assert set(MODULES) <= set(imports)
+    assert "metrics" in imports["neighbors"]
+    assert imports["utils.typing"] == set()
+
+
+def test_the_picture_of_the_layers_is_current():
+    assert flow.main(["--check"]) == 0
+
+
+LAYERS = [flow.Layer("base", ["utils"]), flow.Layer("middle", ["a", "b"]), flow.Layer("top", ["p"])]
+SOUND = {"utils": set(), "a": {"utils"}, "b": set(), "p": {"a"}, "p.x": {"b"}, "p.y": {"p.x"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"a": {"b"}}, ["lml.a imports from lml.b, which is not in an earlier layer"]),
+        ({"a": {"p.x"}}, ["lml.a imports from lml.p.x, which is not in an earlier layer"]),
+        ({"c": set()}, ["lml.c is listed 0 times in [tool.lml] layers"]),
+        ({"a": {""}}, ["lml.a imports from lml itself"]),
+        ({"p.x": {"p.y"}}, ["imports go round in a circle: lml.p."]),
+        ({"b": {"b"}}, ["imports go round in a circle: lml.b -> lml.b"]),
+    ],
+)
+def test_imports_against_the_layers_are_named(changed, said):
+    found = list(flow.faults(LAYERS, SOUND | changed))
+    assert len(found) == len(said)
+    assert all(fault.startswith(text) for fault, text in zip(found, said))
+
+
+def test_a_layer_that_lists_a_module_twice_or_none_is_named():
+    layers = [*LAYERS, flow.Layer("more", ["p.x", "q"])]
+    assert [fault.partition(":")[0] for fault in flow.faults(layers, SOUND)] == [
+        "[tool.lml] layers lists q, but there is no lml.q",
+        "lml.p.x is listed 2 times in [tool.lml] layers",
+    ]
+
+
+def write_package(root, sources):
+    for name, source in sources.items():
+        path = root / "lml" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
+
+def test_imports_are_read_wherever_and_however_they_are_written(tmp_path):
+    inside = "def f():\n    from lml.p import x, g\n    import lml.b\n    from lmlx import c\n"
+    sources = {"__init__.py": "", "a.py": inside, "b.py": "from lml import a, f", "p/x.py": ""}
+    write_package(tmp_path, {**sources, "p/__init__.py": "from lml.p.x import g"})
+    assert flow.read_imports(tmp_path) == {
+        "a": {"p.x", "p", "b"}, "b": {"a", ""}, "p": {"p.x"}, "p.x": set()
+    }  # fmt: skip
+    write_package(tmp_path, {"b.py": "from .a import f"})
+    with pytest.raises(ValueError, match=r"lml\.b: import from lml by full names"):
+        flow.read_imports(tmp_path)
+
+
+def test_a_layer_needs_a_comment(tmp_path):
+    text = '[tool.lml]\nlayers = [\n    # base\n    ["a"],\n    ["b"],\n]\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="2 layers and 1 comments: write one comment line above"):
+        flow.read_layers(tmp_path)
+
+
+def test_arrows_are_drawn_only_where_no_other_way_leads():
+    assert flow.arrows(LAYERS, SOUND) == [(0, 1), (1, 2)]
+    assert flow.arrows(LAYERS, SOUND | {"p": {"utils"}, "p.x": set()}) == [(0, 1), (0, 2)]
+    drawn = flow.draw(LAYERS, [(0, 1), (0, 2)])
+    assert drawn.count("marker-end") == 2
+    assert all(f">{name}</text>" in drawn for name in ("utils", "a", "b", "p", "middle"))
+    ElementTree.fromstring(drawn)
+    crowded = [flow.Layer("base", ["long_name"] * 8)]
+    with pytest.raises(ValueError, match="names of the layer 'base' do not fit"):
+        flow.draw(crowded, [])
+
+
+def test_few_assignments_of_the_package_pack_several_names():
+    """One assignment a line: packed ones are for a swap or for what is unpacked at once."""
+    count, packed = 0, []
+    for path in sorted((ROOT / "lml").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Assign):
+                continue
+            count += 1
+            if isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple):
+                packed.append((str(path.relative_to(ROOT)), node.lineno, ast.unparse(node)))
+    worst = Counter(name for name, _, _ in packed).most_common(5)
+    shown = "\n".join(f"{name}:{line}: {text}" for name, line, text in packed)
+    assert 50 * len(packed) <= count, f"{len(packed)} of {count}; most in {worst}:\n{shown}"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -100,7 +190,9 @@ before = set(sys.modules)
 import lml
 print(*sorted(set(sys.modules) - before))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
     loaded = done.stdout.split()
     packages = {name.split(".")[0].lstrip("_") for name in loaded} - sys.stdlib_module_names
     assert packages - {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"} == {"lml"}
