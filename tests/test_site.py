@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import lml_cells
 import pytest
 from docutils import nodes
+from sphinx.errors import ExtensionError
+from tangle import ROOT, toc_files
 
 
 def rendered(text):
@@ -90,3 +94,73 @@ def test_generated_members_are_left_out_of_the_api_page():
     assert skip(None, "method", "set_fit_request", Pair.total, False, None)
     assert skip(None, "attribute", "first", Pair.first, False, None)
     assert skip(None, "method", "total", Pair.total, False, None) is None
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Build nothing, but write the redirects of a site with these pages; its folder."""
+
+    def build(redirects, pages, baseurl="", builder="html", exception=None):
+        lines = "\n".join(f'"{old}" = "{new}"' for old, new in redirects.items())
+        text = f"[tool.lml.redirects]\n{lines}\n"
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        app = SimpleNamespace(
+            srcdir=tmp_path,
+            outdir=tmp_path / "html",
+            builder=SimpleNamespace(name=builder),
+            config=SimpleNamespace(html_baseurl=baseurl),
+            env=SimpleNamespace(found_docs=set(pages)),
+        )
+        lml_cells.write_redirects(app, exception)
+        return app.outdir
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "relative"),
+    [
+        ("book/initialisation", "book/initialization", "initialization.html"),
+        ("book/baselines/lmnn", "book/lmnn", "../lmnn.html"),
+        ("book/a", "book/parts/a", "parts/a.html"),
+        ("old", "book/new", "book/new.html"),
+    ],
+)
+def test_an_old_address_leads_to_the_new_page(site, old, new, relative):
+    folder = site({old: new}, [new])
+    page = (folder / f"{old}.html").read_text(encoding="utf-8")
+    assert f'http-equiv="refresh" content="0; url={relative}"' in page
+    assert f'<link rel="canonical" href="{relative}">' in page
+    assert f'<a href="{relative}">' in page
+    target = (folder / f"{old}.html").parent / relative
+    assert target.resolve() == (folder / f"{new}.html").resolve()
+    page = (site({old: new}, [new], "https://x.org/y/") / f"{old}.html").read_text(encoding="utf-8")
+    assert f'<link rel="canonical" href="https://x.org/y/{new}.html">' in page
+
+
+def test_a_redirect_that_cannot_be_right_stops_the_build(site):
+    with pytest.raises(ExtensionError, match="from old to new, but there is no page new"):
+        site({"old": "new"}, [])
+    with pytest.raises(ExtensionError, match="from old to new, but the page old is still there"):
+        site({"old": "new"}, ["old", "new"])
+
+
+def test_redirects_are_written_after_a_build_of_pages_that_went_well(site):
+    site({}, [])
+    assert not site({"old": "new"}, [], builder="singlehtml").exists()
+    assert not site({"old": "new"}, [], exception=OSError()).exists()
+
+
+def test_the_redirects_of_the_book_lead_to_pages_of_it():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    redirects = tomllib.loads(text)["tool"]["lml"]["redirects"]
+    pages = {file for file, _ in toc_files(ROOT)}
+    assert set(redirects.values()) <= pages
+    assert not set(redirects) & pages
+
+
+def test_redirects_are_told_to_sphinx():
+    told = []
+    app = SimpleNamespace(connect=lambda event, hook, **kwargs: told.append((event, hook)))
+    lml_cells.setup(app)
+    assert ("build-finished", lml_cells.write_redirects) in told

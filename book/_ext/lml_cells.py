@@ -5,7 +5,8 @@ module it goes to. The API page gets one section for each module, in the order o
 ``_toc.yml``. In docstrings, "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes
 links to the chapter and the equation, and plain mathematics such as ||M*|| stays plain.
 Pages write ``{{ versions }}`` for the versions that the book was executed with, and
-``{{ install }}`` for the line that installs the package in a hosted notebook.
+``{{ install }}`` for the line that installs the package in a hosted notebook. A page that was
+moved leaves a small page at its old address, as ``[tool.lml.redirects]`` says.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+import posixpath
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import yaml
 from docutils import nodes
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 EXPORT = re.compile(r"#\| export(?: ([\w.]+))?")
@@ -39,6 +43,17 @@ From the chapter [](/{file}.ipynb).
 .. automodule:: lml.{name}
    :members:
 ```
+"""
+REDIRECT = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>This page has moved</title>
+<meta http-equiv="refresh" content="0; url={relative}">
+<link rel="canonical" href="{canonical}">
+</head>
+<body><p>This page has moved: <a href="{relative}">go to the new page</a>.</p></body>
+</html>
 """
 
 
@@ -162,6 +177,25 @@ def drop_thebe(app, pagename, templatename, context, doctree) -> None:
     ]
 
 
+def write_redirects(app, exception) -> None:
+    """Write a page that leads to the new address wherever a page was moved away."""
+    if exception is not None or app.builder.name != "html":
+        return
+    text = (Path(app.srcdir) / "pyproject.toml").read_text(encoding="utf-8")
+    for old, new in tomllib.loads(text)["tool"]["lml"].get("redirects", {}).items():
+        where = f"pyproject.toml: [tool.lml.redirects] leads from {old} to {new}"
+        if new not in app.env.found_docs:
+            raise ExtensionError(f"{where}, but there is no page {new}")
+        if old in app.env.found_docs:
+            raise ExtensionError(f"{where}, but the page {old} is still there")
+        relative = posixpath.relpath(f"{new}.html", posixpath.dirname(old))
+        base = app.config.html_baseurl.rstrip("/")
+        page = Path(app.outdir, f"{old}.html")
+        page.parent.mkdir(parents=True, exist_ok=True)
+        canonical = f"{base}/{new}.html" if base else relative
+        page.write_text(REDIRECT.format(relative=relative, canonical=canonical), encoding="utf-8")
+
+
 def setup(app):
     app.connect("config-inited", define_substitutions)
     app.connect("source-read", list_modules)
@@ -172,4 +206,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("build-finished", write_redirects)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
