@@ -13,6 +13,7 @@ from importlib.metadata import requires, version
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import count_calls
 import flow
 import lml_cells
 import pytest
@@ -21,6 +22,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from sphinx.pycode import ModuleAnalyzer
 from tangle import ROOT, read_chapters
+
+import lml
 
 MODULES = list(
     dict.fromkeys(cell.module for chapter in read_chapters(ROOT) for cell in chapter.cells)
@@ -231,3 +234,31 @@ def test_installed_versions_are_the_pinned_ones():
     pins = {r.name: next(iter(r.specifier)).version for r in PINNED}
     assert {n: version(n) for n in ("numpy", "scipy", "scikit-learn")}.items() <= pins.items()
     assert requires("lifelong-metric-learning")
+
+
+def test_calls_of_checks_are_counted_by_package():
+    learner = lml.OASIS(n_steps=5, random_state=0)
+    X = [[0.0, 0.0], [0.0, 1.0], [5.0, 0.0], [5.0, 1.0]]
+    counted = count_calls.count(lambda: learner.fit(X, [0, 0, 1, 1]))
+    assert sys.getprofile() is None
+    checked = counted.checks["sklearn"]
+    assert checked["sklearn.utils.validation.check_array"] >= 1
+    names = [name.rpartition(".")[2] for calls in counted.checks.values() for name in calls]
+    assert all(re.search("check|valid", name) for name in names)
+    assert {"lml.oasis", "lml.triplets"} <= counted.modules <= {f"lml.{name}" for name in MODULES}
+    assert counted.calls > counted.checks["lml"].total()
+    nothing = count_calls.count(lambda: None)
+    assert (nothing.calls, nothing.modules) == (0, set())
+
+
+def test_the_counter_ends_when_what_it_counts_fails():
+    with pytest.raises(ValueError, match="no number"):
+        count_calls.count(lambda: int("no number"))
+    assert sys.getprofile() is None
+
+
+def test_calls_of_a_second_visit_are_shown_for_each_learner(capsys):
+    assert count_calls.main([]) == 0
+    shown = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in shown] == list(count_calls.learners())
+    assert all(int(number) > 0 for line in shown for number in line.split()[1:])
