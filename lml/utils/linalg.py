@@ -10,6 +10,7 @@ from lml.utils.typing import Floats, Matrix
 __all__ = ["dense", "is_symmetric", "svd", "times_transpose"]
 
 
+# book/door.ipynb#small-linear-algebra
 def times_transpose(A: Matrix, B: Matrix) -> Floats:
     """A B' as a dense array, for dense or CSR `A` and `B`."""
     return safe_sparse_dot(A, B.T, dense_output=True)

@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 
+# book/door.ipynb#parameters
 def is_real(value: object) -> bool:
     """Whether a value is a real number that a float can hold, of any type but bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -89,6 +90,7 @@ class Rule:
             raise InvalidParameterError(f"{name}={value!r}: give {self.wanted}")
 
 
+# book/door.ipynb#parameters
 def real(least: float = -np.inf, most: float = np.inf, *, above: bool = False) -> Rule:
     """Rule for a finite number in [least, most], or in (least, most] if `above`."""
 
@@ -158,6 +160,7 @@ def check_parameters(estimator: Any) -> None:
         rule.check(name, getattr(estimator, name))
 
 
+# book/door.ipynb#samples
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 _LARGEST = 1e70  # products of squared distances of larger numbers overflow
 
@@ -200,6 +203,7 @@ def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matri
     )
 
 
+# book/door.ipynb#samples
 def check_matrix(
     X: MatrixLike, name: str = "X", n_features: int | None = None, **options: Any
 ) -> Matrix:
@@ -272,6 +276,7 @@ def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
     return None if names is None else tuple(names)
 
 
+# book/door.ipynb#labels
 def as_labels(y: LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
     if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
@@ -300,6 +305,7 @@ def is_missing(label: Any) -> bool:
     return type(label).__name__ in {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
+# book/door.ipynb#labels
 def encode_labels(y: LabelsLike) -> tuple[Indices, list[Any]]:
     """Number the classes by first appearance.
 
@@ -354,6 +360,7 @@ def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
     return classes, np.argsort(order)[codes]
 
 
+# book/door.ipynb#names-of-tasks-weights-neighbors
 def check_task(task: Any, place: str = "task") -> None:
     """Refuse a name of a task that would not be found again: unhashable, or not equal to itself."""
 
@@ -397,6 +404,7 @@ def check_two_classes(codes: Indices, labels: Sequence[Any], what: str = "y") ->
         )
 
 
+# book/door.ipynb#names-of-tasks-weights-neighbors
 def check_weights(sample_weight: WeightsLike, n_samples: int) -> Floats:
     """The weights of the samples, finite, none below 0, some above it."""
     weights: Floats = check_array(
