@@ -280,9 +280,7 @@ def test_curves_are_in_the_order_of_numbers_and_of_splits():
 
 def test_a_curve_with_a_hole_is_refused():
     rows = table({("40", 0): (1, 1), ("40", 1): (1, 1), ("80", 0): (1, 1)})
-    with pytest.raises(
-        ValueError, match=r"40\.0: 2, 80\.0: 1.*studies\.ablations run"
-    ):
+    with pytest.raises(ValueError, match=r"40\.0: 2, 80\.0: 1.*studies\.ablations run"):
         errors_by(rows, "n_components", "b")
     with pytest.raises(ValueError, match="splits of c"):
         errors_by(rows, "n_components", "c")
