@@ -13,13 +13,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lml.utils.typing import Floats, Matrix, MatrixLike
 
-__all__ = ["FactoredMetric", "MetricLearnerMixin", "pairwise_scores", "subspace_residual"]
+__all__ = [
+    "FactoredMetric",
+    "MetricLearnerMixin",
+    "fitted_metric",
+    "learned_metric",
+    "pairwise_scores",
+    "subspace_residual",
+    "unfitted_learner",
+]
 
 
 # book/metrics.ipynb#the-factored-form
@@ -76,6 +84,15 @@ def _check_finite(A: Matrix, name: str) -> None:
 
 
 # book/metrics.ipynb#the-factored-form
+def _read_only(A: Matrix) -> Matrix:
+    """A CSR array, or a view of a dense array that cannot be written to."""
+    if sparse.issparse(A):
+        return A.tocsr()
+    A = A.view()
+    A.flags.writeable = False
+    return A
+
+
 def _as_matrix(A: MatrixLike, name: str) -> Matrix:
     """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
     if sparse.issparse(_plain(A, name)):
@@ -180,6 +197,15 @@ class FactoredMetric:
         self._factor = _as_matrix(factor, "factor")
         self._core = _as_matrix(core, "core")
         _check_parts(self._alpha, self._factor, self._core, n_features)
+
+    @classmethod
+    def _trusted(cls, alpha: float, factor: Matrix, core: Matrix) -> Self:
+        """A metric of float64 parts, dense or CSR, that fit together: nothing is checked."""
+        metric = cls.__new__(cls)
+        metric._alpha = float(alpha)
+        metric._factor = _read_only(factor)
+        metric._core = _read_only(core)
+        return metric
 
     @property
     def alpha(self) -> float:
@@ -773,18 +799,45 @@ def _learns_distance(estimator: Any) -> bool:
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
-def _learnt_metric(estimator: Any, parameter: str) -> tuple[FactoredMetric, str]:
-    """The metric and the metric type of a fitted learner; an error names the parameter."""
-    metric, kind = (getattr(estimator, name, None) for name in ("metric_", "metric_type"))
+def unfitted_learner(learner: Any, parameter: str) -> Any:
+    """A clone of a metric learner; a TypeError names the parameter that holds something else."""
+    methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
+    if isinstance(learner, type) or not methods:
+        raise TypeError(
+            f"{parameter} is {learner!r}: give an instance of a metric learner, such as OASIS()"
+        )
+    return clone(learner)
+
+
+def learned_metric(learner: Any, parameter: str) -> tuple[FactoredMetric, str]:
+    """The metric and the metric type of a fitted learner; a TypeError names the parameter."""
+    metric = getattr(learner, "metric_", None)
+    metric_type = getattr(learner, "metric_type", None)
     if isinstance(metric, np.ndarray):
         metric = FactoredMetric.from_dense(metric)
-    if not isinstance(metric, FactoredMetric) or kind not in ("similarity", "distance"):
+    if not isinstance(metric, FactoredMetric) or metric_type not in ("similarity", "distance"):
         raise TypeError(
-            f"{parameter} is a {type(estimator).__name__}, whose fit gives a metric_ of type"
-            f" {type(metric).__name__} and whose metric_type is {kind!r}: use a metric learner such"
-            " as OASIS or SCML, with a FactoredMetric and 'similarity' or 'distance'"
+            f"{parameter} is a {type(learner).__name__}, whose fit gives a metric_ of type"
+            f" {type(metric).__name__} and whose metric_type is {metric_type!r}: use a metric"
+            " learner such as OASIS or SCML, with a FactoredMetric and 'similarity' or 'distance'"
         )
-    return metric, kind
+    return metric, metric_type
+
+
+def fitted_metric(
+    learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
+) -> tuple[FactoredMetric, str]:
+    """Fit a learner: the metric that it finds, of the features of X, and the metric type."""
+    metric, metric_type = learned_metric(learner.fit(X, y), parameter)
+    if metric.n_features != X.shape[1]:
+        raise ValueError(
+            f"{parameter} gives a metric of {metric.n_features} features, but X has {X.shape[1]}:"
+            " use a learner that keeps the features"
+        )
+    return metric, metric_type
+
+
+_learnt_metric = learned_metric
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
