@@ -6,8 +6,7 @@ projections, the positive semi-definite read-out and low-rank compression cost O
 O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
-import numbers
-import sys
+# Former names: for modules that do not use the door yet.
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +14,29 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from lml.utils.linalg import dense, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
+from lml.utils.validation import (
+    check_finite,
+    check_kind,
+    check_matrix,
+    check_new_samples,
+    is_real,
+    is_whole,
+    one_of,
+    optional,
+    real,
+    whole,
+)
 
 __all__ = [
+    "METRIC_TYPE",
     "FactoredMetric",
+    "MetricDistance",
     "MetricLearnerMixin",
+    "check_pairs",
     "fitted_metric",
     "learned_metric",
     "pairwise_scores",
@@ -29,58 +44,9 @@ __all__ = [
     "unfitted_learner",
 ]
 
-
-# book/metrics.ipynb#the-factored-form
-def _is_real(value: object) -> bool:
-    """Whether a value is a real number that a float can hold, of any type but bool."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    largest: Any = sys.float_info.max
-    return not isinstance(value, numbers.Rational) or abs(value) <= largest
-
-
-def _is_whole(value: object) -> bool:
-    """Whether a value is an integer, of any type but bool."""
-    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
-
-
-# book/metrics.ipynb#the-factored-form
-_LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
-
-
-def _plain(A: Any, name: str = "X") -> Any:
-    """`A` as it is; an error where a conversion to numbers would drop a mask or a unit."""
-    if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
-        raise ValueError(f"{name} has masked entries: remove these rows or impute the entries")
-    given = A if sparse.issparse(A) or isinstance(A, np.ndarray) else _loose(A)
-    kinds = [given.dtype.type] if given.dtype != object else set(map(type, given.flat))
-    for kind in kinds:
-        if issubclass(kind, _LOSSY):
-            what = "Complex data not supported: " if issubclass(kind, _LOSSY[:2]) else ""
-            raise ValueError(f"{what}{name} holds {kind.__name__}: convert it to real numbers")
-    return A
-
-
-# book/metrics.ipynb#the-factored-form
-def _loose(A: Any) -> NDArray[Any]:
-    """`A` as an array of any type; of objects when its rows differ in length."""
-    try:
-        return np.asarray(A)
-    except ValueError:
-        return np.array(None)  # what is wrong is named by the conversion to numbers
-
-
-def _check_finite(A: Matrix, name: str) -> None:
-    """An error that says where a dense or sparse array is not finite."""
-    if np.isfinite(A.data if sparse.issparse(A) else A).all():
-        return
-    entries = sparse.coo_array(A)
-    first = np.flatnonzero(~np.isfinite(entries.data))[0]
-    place = [int(axis[first]) for axis in entries.coords]
-    raise ValueError(
-        f"{name}{place} is {entries.data[first]}: {name} must not hold NaN or infinity,"
-        " remove or impute it"
-    )
+# book/metrics.ipynb#metrics
+#: Rule for how a metric ranks: by x'Mz, or by minus (x-z)'M(x-z).
+METRIC_TYPE = one_of("similarity", "distance")
 
 
 # book/metrics.ipynb#the-factored-form
@@ -88,66 +54,12 @@ def _read_only(A: Matrix) -> Matrix:
     """A CSR array, or a view of a dense array that cannot be written to."""
     if sparse.issparse(A):
         return A.tocsr()
-    A = A.view()
-    A.flags.writeable = False
+    if A.flags.writeable:
+        A = A.view()
+        A.flags.writeable = False
     return A
 
 
-def _as_matrix(A: MatrixLike, name: str) -> Matrix:
-    """`A` as finite float64: a read-only view of a dense array, or a CSR array."""
-    if sparse.issparse(_plain(A, name)):
-        A = sparse.csr_array(A).astype(np.float64, copy=False)
-    else:
-        A = np.asarray(A, dtype=np.float64)
-        if A.flags.writeable:
-            A = A.view()
-            A.flags.writeable = False
-    _check_finite(A, name)
-    return A
-
-
-# book/metrics.ipynb#the-factored-form
-def _check_rows(X: MatrixLike, n_features: int, name: str = "X") -> Matrix:
-    """`X` as a finite float64 matrix (n, n_features)."""
-    X = _as_matrix(X, name)
-    if X.ndim != 2:
-        raise ValueError(
-            f"{name} has shape {X.shape}: pass rows as a 2-d array, one row is x[None]"
-        )
-    if X.shape[1] != n_features:
-        raise ValueError(
-            f"{name} has {X.shape[1]} features, but the metric is for {n_features}: "
-            f"pass rows with {n_features} columns"
-        )
-    return X
-
-
-def _times(A: Matrix, B: Matrix) -> Floats:
-    """A B' as a dense array, for dense or CSR `A` and `B`."""
-    product = A @ B.T
-    return product.toarray() if sparse.issparse(product) else product
-
-
-# book/metrics.ipynb#the-factored-form
-def _check_parts(alpha: float, factor: Matrix, core: Matrix, n_features: int | None) -> None:
-    """Refuse parts of a metric that do not fit together."""
-    if not np.isfinite(alpha):
-        raise ValueError(f"alpha is {alpha!r}: it must be a finite number")
-    if factor.ndim != 2:
-        raise ValueError(f"factor has shape {factor.shape}: pass a 2-d array (r, D)")
-    r, width = factor.shape
-    if n_features not in (None, width):
-        raise ValueError(
-            f"factor has {width} columns, but n_features is {n_features}: make them agree"
-        )
-    if core.shape not in ((r,), (r, r)):
-        raise ValueError(
-            f"core has shape {core.shape}, but factor has shape {factor.shape}: "
-            f"pass a core of shape ({r}, {r}), or ({r},) for a diagonal one"
-        )
-
-
-# book/metrics.ipynb#the-factored-form
 class FactoredMetric:
     """A metric M = alpha I + F' C F, kept as its three parts.
 
@@ -170,7 +82,7 @@ class FactoredMetric:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or a value is NaN or infinite.
+        If the shapes do not fit, or a value is NaN, infinite or above 1e70.
 
     Notes
     -----
@@ -193,10 +105,18 @@ class FactoredMetric:
     def __init__(
         self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
     ) -> None:
+        real().check("alpha", alpha)
+        factor = check_matrix(factor, "factor", n_features)
+        core = check_matrix(core, "core", ensure_2d=False, ensure_min_features=0)
+        r = factor.shape[0]
+        if core.shape not in ((r,), (r, r)):
+            raise ValueError(
+                f"core has shape {core.shape}, but factor has shape {factor.shape}: "
+                f"pass a core of shape ({r}, {r}), or ({r},) for a diagonal one"
+            )
         self._alpha = float(alpha)
-        self._factor = _as_matrix(factor, "factor")
-        self._core = _as_matrix(core, "core")
-        _check_parts(self._alpha, self._factor, self._core, n_features)
+        self._factor = _read_only(factor)
+        self._core = _read_only(core)
 
     @classmethod
     def _trusted(cls, alpha: float, factor: Matrix, core: Matrix) -> Self:
@@ -256,31 +176,35 @@ class FactoredMetric:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (FactoredMetric, (self.alpha, self.factor, self.core))
+        return (FactoredMetric._trusted, (self.alpha, self.factor, self.core))
 
     @classmethod
     def identity(cls, n_features: int, scale: float = 1.0) -> Self:
         """The metric ``scale * I`` on `n_features` features (an empty factor)."""
-        return cls(scale, np.zeros((0, n_features)), np.zeros(0))
+        real().check("scale", scale)
+        return cls._trusted(scale, np.zeros((0, n_features)), np.zeros(0))
 
     @classmethod
     def from_dense(cls, M: MatrixLike) -> Self:
         """The metric of a dense square matrix `M` (n_features, n_features)."""
-        M = _as_matrix(M, "M")
-        if M.ndim != 2 or M.shape[0] != M.shape[1]:
+        M = check_matrix(M, "M")
+        if M.shape[0] != M.shape[1]:
             raise ValueError(f"M has shape {M.shape}: pass a square matrix (D, D)")
-        return cls(0.0, np.eye(M.shape[0]), M)
+        return cls._trusted(0.0, np.eye(M.shape[0]), M)
 
     @classmethod
     def from_components(cls, L: MatrixLike) -> Self:
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
-        L = _check_rows(L, np.shape(L)[-1], "L")
-        return cls(0.0, L, np.ones(L.shape[0]))
+        L = check_matrix(L, "L")
+        return cls._trusted(0.0, L, np.ones(L.shape[0]))
 
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
-        return _times(_check_rows(X, self.n_features), self.factor)
+        return self._image(check_matrix(X, "X", self.n_features))
+
+    def _image(self, X: Matrix) -> Floats:
+        return times_transpose(X, self.factor)
 
     def _by_core(self, K: Floats) -> Floats:
         """K C for a dense `K` (n, r)."""
@@ -303,8 +227,10 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-apply).
         """
-        X = _check_rows(X, self.n_features)
-        product = self._by_core(self.image(X)) @ self.factor
+        return self._apply(check_matrix(X, "X", self.n_features))
+
+    def _apply(self, X: Matrix) -> Floats:
+        product = self._by_core(self._image(X)) @ self.factor
         return product + self.alpha * X if self.alpha else product
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
@@ -325,12 +251,14 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
         """
-        same = Z is X
-        X = _check_rows(X, self.n_features)
-        Z = X if same else _check_rows(Z, self.n_features, "Z")
-        left = self.image(X)
-        product = self._by_core(left) @ (left if same else self.image(Z)).T
-        return product + self.alpha * _times(X, Z) if self.alpha else product
+        left = check_matrix(X, "X", self.n_features)
+        return self._bilinear(left, left if Z is X else check_matrix(Z, "Z", self.n_features))
+
+    def _bilinear(self, X: Matrix, Z: Matrix) -> Floats:
+        left = self._image(X)
+        right = left if Z is X else self._image(Z)
+        product = self._by_core(left) @ right.T
+        return product + self.alpha * times_transpose(X, Z) if self.alpha else product
 
     def project(self, L: MatrixLike, R: MatrixLike | None = None) -> Floats:
         """Projection L M L' (or L M R') onto the rows of a dictionary.
@@ -359,16 +287,21 @@ class FactoredMetric:
         -------
         ndarray of shape (n,)
         """
-        X = _check_rows(X, self.n_features)
-        Z = _check_rows(Z, self.n_features, "Z")
+        X = check_matrix(X, "X", self.n_features)
+        Z = check_matrix(Z, "Z", self.n_features)
         if X.shape != Z.shape:
             raise ValueError(f"X has {X.shape[0]} rows, but Z has {Z.shape[0]}: pass as many")
-        values = np.einsum("ij,ij->i", self._by_core(self.image(X)), self.image(Z))
+        return self._paired(X, Z)
+
+    def _paired(self, X: Matrix, Z: Matrix) -> Floats:
+        left = self._image(X)
+        right = left if Z is X else self._image(Z)
+        values = np.einsum("ij,ij->i", self._by_core(left), right)
         if self.alpha:
             product = Z.multiply(X) if sparse.issparse(Z) else X * Z
             if sparse.issparse(X):
                 product = X.multiply(Z)
-            values = values + self.alpha * np.asarray(product.sum(axis=1)).ravel()
+            values = values + self.alpha * product.sum(axis=1)
         return values
 
     def quadratic(self, X: MatrixLike) -> Floats:
@@ -384,18 +317,31 @@ class FactoredMetric:
         F = self.factor
         H = other.factor
         if H.shape[0] == 0:
-            return FactoredMetric(alpha, F, self.core)
+            return FactoredMetric._trusted(alpha, F, self.core)
         if F.shape[0] == 0:
-            return FactoredMetric(alpha, H, other.core)
-        if _same(F, H):
-            return FactoredMetric(alpha, F, _add_cores(self.core, other.core))
+            return FactoredMetric._trusted(alpha, H, other.core)
+        cores = [self.core, other.core]
+        sparse_core = any(map(sparse.issparse, cores))
+        if self.core.ndim != other.core.ndim:  # a diagonal core beside a square one
+            square = sparse.diags_array if sparse_core else np.diag
+            cores = [square(core) if core.ndim == 1 else core for core in cores]
+        if _same(F, H):  # the rank does not grow
+            return FactoredMetric._trusted(alpha, F, cores[0] + cores[1])
+        if cores[0].ndim == 1:
+            core = np.concatenate(cores)
+        elif sparse_core:
+            core = sparse.block_diag(cores, format="csr")
+        else:
+            core = linalg.block_diag(*cores)
         stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
-        return FactoredMetric(alpha, stack([F, H]), _stack_cores(self.core, other.core))
+        return FactoredMetric._trusted(alpha, stack([F, H]), core)
 
     def __mul__(self, scale: float) -> "FactoredMetric":
-        if not _is_real(scale):
+        if not is_real(scale):
             return NotImplemented
-        return FactoredMetric(scale * self.alpha, self.factor, scale * self.core)
+        real().check("scale", scale)
+        scale = float(scale)
+        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
 
     __rmul__ = __mul__
 
@@ -413,7 +359,7 @@ class FactoredMetric:
         """The transposed metric M'."""
         if self.core.ndim == 1:
             return self
-        return FactoredMetric(self.alpha, self.factor, self.core.T)
+        return FactoredMetric._trusted(self.alpha, self.factor, self.core.T)
 
     def symmetrized(self) -> "FactoredMetric":
         """The symmetric part (M + M') / 2, all that a distance uses.
@@ -424,21 +370,20 @@ class FactoredMetric:
         """
         if self.core.ndim == 1:
             return self
-        return FactoredMetric(self.alpha, self.factor, (self.core + self.core.T) / 2)
+        return FactoredMetric._trusted(self.alpha, self.factor, (self.core + self.core.T) / 2)
 
     def to_dense(self) -> Floats:
         """The matrix M, (n_features, n_features): quadratic in the number of features."""
-        right = self.factor.toarray() if sparse.issparse(self.factor) else self.factor
-        dense = self._by_core(right.T) @ right
-        dense[np.diag_indices(self.n_features)] += self.alpha
-        return dense
+        F = dense(self.factor)
+        M = self._by_core(F.T) @ F
+        M[np.diag_indices(self.n_features)] += self.alpha
+        return M
 
     def _trace_factored(self) -> float:
         """tr(F' C F)."""
         if self.core.ndim == 1 and not sparse.issparse(self.factor):
             return float(np.einsum("ij,ij,i->", self.factor, self.factor, self.core))
-        gram = _times(self.factor, self.factor)
-        return float(np.trace(self._by_core(gram)))
+        return float(np.trace(self._by_core(times_transpose(self.factor, self.factor))))
 
     def inner(self, other: "FactoredMetric") -> float:
         """Frobenius inner product tr(M' N) with another metric, a float.
@@ -448,7 +393,7 @@ class FactoredMetric:
         Derived in chapter 3 (metrics), eq. (metrics-inner).
         """
         _check_same_space(self, other)
-        cross = _times(self.factor, other.factor)
+        cross = times_transpose(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
         if self.alpha or other.alpha:
@@ -459,18 +404,19 @@ class FactoredMetric:
     def _span(self) -> tuple[Floats, Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F = self.factor
-        (r, D) = self.factor.shape
+        r = F.shape[0]
         if r == 0:
-            return np.zeros((0, D)), np.zeros((0, 0))
+            return np.zeros((0, self.n_features)), np.zeros((0, 0))
         if not sparse.issparse(F):
             Q, R = linalg.qr(F.T, mode="economic", check_finite=False)
             return Q.T, R.T
-        values, vectors = linalg.eigh(_times(F, F))
+        # the eigenvectors of F F' in place of a QR decomposition, which would fill in
+        values, vectors = linalg.eigh(times_transpose(F, F))
         keep = values > max(values[-1], 0.0) * r * np.finfo(float).eps
         Q = (vectors[:, keep] / np.sqrt(values[keep])).T @ F  # (k, D)
         if keep.any():
             Q = linalg.qr(Q.T, mode="economic", check_finite=False)[0].T
-        return Q, _times(F, Q)
+        return Q, times_transpose(F, Q)
 
     def condensed(self) -> "FactoredMetric":
         """The same metric with orthonormal factor rows, at most min(r, n_features) many.
@@ -480,7 +426,7 @@ class FactoredMetric:
         Derived in chapter 3 (metrics), eq. (metrics-condensed).
         """
         Q, R = self._span()
-        return FactoredMetric(self.alpha, Q, self._by_core(R.T) @ R)
+        return FactoredMetric._trusted(self.alpha, Q, self._by_core(R.T) @ R)
 
     def norm(self) -> float:
         """Frobenius norm of M, a float, without cancellation.
@@ -523,7 +469,7 @@ class FactoredMetric:
         base = max(self.alpha, 0.0)
         weights = np.maximum(self.alpha + values, 0.0) - base
         keep = weights != 0.0
-        return FactoredMetric(base, rows[keep], weights[keep])
+        return FactoredMetric._trusted(base, rows[keep], weights[keep])
 
     # book/metrics.ipynb#compression
     def compress(self, rank: int | None = None) -> "FactoredMetric":
@@ -545,13 +491,12 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-compress).
         """
-        if rank is not None and (not _is_whole(rank) or rank < 0):
-            raise ValueError(f"rank is {rank!r}: give an integer >= 0, or None to keep all")
+        optional(whole(0)).check("rank", rank)
         values, rows = self._spectrum()
         order = np.argsort(-np.abs(values), kind="stable")
         floor = len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
         order = order[np.abs(values[order]) > floor][:rank]
-        return FactoredMetric(self.alpha, rows[order], values[order])
+        return FactoredMetric._trusted(self.alpha, rows[order], values[order])
 
     # book/metrics.ipynb#the-map-behind-a-psd-metric
     def _psd_spectrum(self) -> tuple[Floats, Floats]:
@@ -582,7 +527,8 @@ class FactoredMetric:
         """
         values, rows = self._psd_spectrum()
         base = np.sqrt(max(self.alpha, 0.0))
-        return FactoredMetric(base, rows, np.sqrt(np.maximum(self.alpha + values, 0.0)) - base)
+        weights = np.sqrt(np.maximum(self.alpha + values, 0.0)) - base
+        return FactoredMetric._trusted(base, rows, weights)
 
     def components(self, max_features: int = 4096) -> Floats:
         """A map L with L'L = M, for a positive semi-definite metric.
@@ -604,12 +550,12 @@ class FactoredMetric:
             If the metric is not symmetric positive semi-definite, or too large.
         """
         D = self.n_features
-        if self.alpha > 0 and max_features < D:
-            raise ValueError(
-                f"components of a metric with alpha > 0 is a {D} x {D} array, above "
-                f"max_features={max_features}: use embed(X) instead, or raise max_features"
-            )
         if self.alpha > 0:
+            if max_features < D:
+                raise ValueError(
+                    f"components of a metric with alpha > 0 is a {D} x {D} array, above "
+                    f"max_features={max_features}: use embed(X) instead, or raise max_features"
+                )
             return self.root().to_dense()
         values, rows = self._psd_spectrum()
         keep = values > 1e-15 * values.max(initial=0.0)
@@ -638,13 +584,12 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-root).
         """
-        if self.alpha > 0:
-            return self.root().apply(X)
-        return _times(_check_rows(X, self.n_features), self.components())
+        X = check_matrix(X, "X", self.n_features)
+        return self.root()._apply(X) if self.alpha > 0 else times_transpose(X, self.components())
 
-    def distance_function(self) -> "_Distance":
+    def distance_function(self) -> "MetricDistance":
         """A callable ``distance(x, z, squared=False)`` of two vectors, for a PSD metric."""
-        return _Distance(self.root())
+        return MetricDistance(self.root())
 
 
 # book/metrics.ipynb#sums-transposes-and-inner-products
@@ -659,6 +604,7 @@ def _same(A: Matrix, B: Matrix) -> bool:
 
 
 def _check_same_space(M: FactoredMetric, N: FactoredMetric) -> None:
+    """Refuse two metrics of different feature spaces."""
     if M.n_features != N.n_features:
         raise ValueError(
             f"the metrics have {M.n_features} and {N.n_features} features: "
@@ -666,33 +612,8 @@ def _check_same_space(M: FactoredMetric, N: FactoredMetric) -> None:
         )
 
 
-def _square(core: Matrix) -> Matrix:
-    """A core as a square matrix; a diagonal one becomes sparse."""
-    return sparse.csr_array(sparse.diags_array(core)) if core.ndim == 1 else core
-
-
-# book/metrics.ipynb#sums-transposes-and-inner-products
-def _add_cores(C: Matrix, E: Matrix) -> Matrix:
-    """The core C + E of two metrics with one factor."""
-    if C.ndim == E.ndim:
-        return C + E
-    C = _square(C)
-    E = _square(E)
-    return C + E
-
-
-def _stack_cores(C: Matrix, E: Matrix) -> Matrix:
-    """The block-diagonal core of two metrics with different factors."""
-    if C.ndim == E.ndim == 1:
-        return np.concatenate([C, E])
-    if sparse.issparse(C) or sparse.issparse(E):
-        return sparse.block_diag([_square(C), _square(E)], format="csr")
-    C, E = (np.diag(core) if core.ndim == 1 else core for core in (C, E))
-    return linalg.block_diag(C, E)
-
-
 # book/metrics.ipynb#the-map-behind-a-psd-metric
-class _Distance:
+class MetricDistance:
     """The distance of two vectors under a metric with the given square root."""
 
     def __init__(self, root: FactoredMetric) -> None:
@@ -700,27 +621,11 @@ class _Distance:
 
     def __call__(self, x: ArrayLike, z: ArrayLike, squared: bool = False) -> float:
         difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
-        length = float(np.linalg.norm(self.root.apply(difference[None])))
+        length = float(np.linalg.norm(self.root._apply(difference[None])))
         return length**2 if squared else length
 
 
 # book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
-def _svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
-    """Singular vectors and values; by QR steps where divide and conquer does not converge."""
-    try:
-        parts = linalg.svd(A, full_matrices)
-    except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
-        parts = linalg.svd(A, full_matrices, lapack_driver="gesvd")
-    return parts
-
-
-# book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
-def _row_basis(L: Floats) -> Floats:
-    """Orthonormal rows of the row space of a dense `L` (its exact rank many)."""
-    _, values, rows = _svd(L)
-    return rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
-
-
 def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
     """What the best code L'WL of a metric in a dictionary leaves out.
 
@@ -742,8 +647,9 @@ def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
     Derived in chapter 3 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
     Paper: section III-C, Theorem 1 and eq. 4.
     """
-    L = _check_rows(L, metric.n_features, "L")
-    basis = _row_basis(L.toarray() if sparse.issparse(L) else L)
+    L = dense(check_matrix(L, "L", metric.n_features))
+    _, values, rows = svd(L)
+    basis = rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
     Q, R = metric._span()
     rows = linalg.qr(np.vstack([basis, Q]).T, mode="economic")[0].T  # begins with the basis
     K = R @ (Q @ rows.T)
@@ -779,23 +685,14 @@ def pairwise_scores(
     `lml.neighbors.k_nearest` guards against that.
     Paper: section III-A, eqs. 1 and 2.
     """
+    METRIC_TYPE.check("metric_type", metric_type)
     if metric_type == "similarity":
         return metric.bilinear(X, Z)
-    if metric_type != "distance":
-        raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
     metric = metric.symmetrized()
-    return 2 * metric.bilinear(X, Z) - metric.quadratic(X)[:, None] - metric.quadratic(Z)
-
-
-# book/metrics.ipynb#what-every-metric-learner-offers
-def _learns_distance(estimator: Any) -> bool:
-    """Whether `pair_distance` is offered."""
-    if getattr(estimator, "metric_type", "distance") != "distance":
-        raise AttributeError(
-            f"{type(estimator).__name__} learns a {estimator.metric_type}, which has no "
-            "distance of pairs: use pair_score, or get_metric for its PSD read-out"
-        )
-    return True
+    left = check_matrix(X, "X", metric.n_features)
+    right = left if Z is X else check_matrix(Z, "Z", metric.n_features)
+    cross = metric._bilinear(left, right)
+    return 2 * cross - metric._paired(left, left)[:, None] - metric._paired(right, right)
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
@@ -837,7 +734,35 @@ def fitted_metric(
     return metric, metric_type
 
 
-_learnt_metric = learned_metric
+# book/metrics.ipynb#what-every-metric-learner-offers
+def check_pairs(pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
+    """Left and right rows of pairs (n, 2, n_features), or of a tuple of two tables."""
+    tables = pairs if isinstance(pairs, tuple) and len(pairs) == 2 else [None]
+    if all(sparse.issparse(table) or hasattr(table, "columns") for table in tables):
+        left = check_matrix(pairs[0], "pairs[0]", n_features)
+        right = check_matrix(pairs[1], "pairs[1]", n_features)
+        if left.shape != right.shape:
+            raise ValueError(
+                f"pairs holds tables of shapes {left.shape} and {right.shape}: pass equal ones"
+            )
+        return left, right
+    pairs = check_matrix(pairs, "pairs", ensure_2d=False, allow_nd=True)
+    if pairs.ndim != 3 or pairs.shape[1:] != (2, n_features):
+        raise ValueError(
+            f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, {n_features}),"
+            f" or a tuple of two sparse matrices or data frames (n_pairs, {n_features})"
+        )
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _learns_distance(estimator: Any) -> bool:
+    """Whether `pair_distance` is offered."""
+    if getattr(estimator, "metric_type", "distance") != "distance":
+        raise AttributeError(
+            f"{type(estimator).__name__} learns a {estimator.metric_type}, which has no "
+            "distance of pairs: use pair_score, or get_metric for its PSD read-out"
+        )
+    return True
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
@@ -876,9 +801,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
         metric = self._read_out()
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
-        X = validate_data(self, _plain(X), dtype=np.float64, reset=False, **kwargs)
-        return metric.embed(X)
+        return metric.embed(check_new_samples(self, X))
 
     @property
     def components_(self) -> Floats:
@@ -917,7 +840,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
-        left, right = _split_pairs(pairs, self.metric_.n_features)
+        left, right = check_pairs(pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
             return self.metric_.paired(left, right)
         return -self.metric_.quadratic(left - right)
@@ -927,7 +850,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs)
 
-    def get_metric(self) -> _Distance:
+    def get_metric(self) -> MetricDistance:
         """A distance of two vectors, that of the PSD read-out of the metric.
 
         Returns
@@ -944,31 +867,19 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
-def _split_pairs(pairs: Any, n_features: int | None) -> tuple[Matrix, Matrix]:
-    """Left and right rows of pairs (n, 2, D), or of a tuple of two tables, finite."""
-    if isinstance(pairs, tuple) and len(pairs) == 2 and all(map(_is_table, pairs)):
-        left, right = (_as_matrix(rows, f"pairs[{side}]") for side, rows in enumerate(pairs))
-    else:
-        pairs = _as_matrix(pairs, "pairs")
-        if pairs.ndim != 3 or pairs.shape[1] != 2:
-            raise ValueError(
-                f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, n_features),"
-                " or a tuple of two sparse matrices or data frames (n_pairs, n_features)"
-            )
-        left = pairs[:, 0]
-        right = pairs[:, 1]
-    if left.shape != right.shape:
-        raise ValueError(
-            f"pairs holds tables of shapes {left.shape} and {right.shape}: pass equal ones"
-        )
-    if left.shape[1] != n_features:
-        raise ValueError(
-            f"pairs has rows of {left.shape[1]} features, but the metric is for {n_features}:"
-            f" pass rows with {n_features} columns"
-        )
-    return left, right
+def _check_finite(A: Matrix, name: str) -> None:
+    check_finite(A, name, np.finfo(float).max)
 
 
-def _is_table(rows: Any) -> bool:
-    """Whether rows are a sparse matrix or a data frame."""
-    return sparse.issparse(rows) or hasattr(rows, "columns")
+def _as_matrix(A: MatrixLike, name: str) -> Matrix:
+    options = {"ensure_2d": False, "ensure_min_features": 0}
+    return _read_only(check_matrix(A, name, **options))
+
+
+_is_real = is_real
+_is_whole = is_whole
+_plain = check_kind
+_times = times_transpose
+_svd = svd
+_split_pairs = check_pairs
+_Distance = MetricDistance

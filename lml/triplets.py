@@ -7,21 +7,23 @@ another class. The functions take rows X, dense or CSR, and an integer array of 
 Nothing here loops over triplets or forms a D x D matrix.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.extmath import row_norms
 
-from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain
-from lml.neighbors import _check_size, _class_numbers
+from lml.metrics import METRIC_TYPE, FactoredMetric
+from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_matrix, check_two_classes, encode_labels, real, whole
 
 __all__ = [
     "all_triplets",
+    "check_triplets",
     "dissimilar_pairs",
+    "encode_triplet_classes",
+    "nearest_samples",
     "nearest_triplets",
     "sample_triplets",
     "similar_pairs",
@@ -32,24 +34,34 @@ __all__ = [
     "triplet_margins",
 ]
 
+# book/triplets.ipynb#triplets-what-a-metric-is-asked-to-do
+_BLOCK = 2**22  # numbers in the largest temporary array of a block
+
 
 # book/triplets.ipynb#pairs-and-triplets
-def _classes_with_triplets(y: LabelsLike) -> tuple[Indices, Indices]:
-    """Class numbers and class sizes; an error where the labels allow no triplet at all."""
-    codes, labels = _class_numbers(y)
-    sizes = np.bincount(codes, minlength=1)
-    if len(codes) < 3:
-        fault = f"y has {len(codes)} rows, too few for a triplet"
-        remedy = "give at least 3 rows, two of one class and one of another"
-    elif len(labels) < 2:
-        fault = f"y holds one class only ({labels[0]!r}), so there is no dissimilar pair"
-        remedy = "give rows of at least two classes"
-    elif sizes.max() < 2:
-        fault = f"y holds {len(sizes)} classes of one row each, so there is no similar pair"
-        remedy = "give at least one class two rows"
-    else:
-        return codes, sizes
-    raise ValueError(f"{fault}: {remedy}")
+def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
+    """Number the classes of labels that allow a triplet.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any hashable type.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples,)
+        The class of each row.
+    sizes : ndarray of int, shape (n_classes,)
+        The number of rows of each class.
+
+    Raises
+    ------
+    ValueError
+        If there is one class only, or no class with two rows.
+    """
+    codes, labels = encode_labels(y)
+    check_two_classes(codes, labels)
+    return codes, np.bincount(codes)
 
 
 # book/triplets.ipynb#pairs-and-triplets
@@ -78,14 +90,13 @@ def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
     >>> similar_pairs(["a", "b", "a"]).tolist()
     [[0, 2], [2, 0]]
     """
-    codes, _ = _class_numbers(y)
+    codes, _ = encode_labels(y)
     same = codes[:, None] == codes
     if not self_pairs:
         np.fill_diagonal(same, False)
     return np.argwhere(same)
 
 
-# book/triplets.ipynb#pairs-and-triplets
 def dissimilar_pairs(y: LabelsLike) -> Indices:
     """All ordered pairs of rows of different classes.
 
@@ -109,7 +120,7 @@ def dissimilar_pairs(y: LabelsLike) -> Indices:
     >>> dissimilar_pairs(["a", "b", "a"]).tolist()
     [[0, 1], [1, 0], [1, 2], [2, 1]]
     """
-    codes, _ = _class_numbers(y)
+    codes, _ = encode_labels(y)
     return np.argwhere(codes[:, None] != codes)
 
 
@@ -123,7 +134,6 @@ def _block_of(anchors: Indices, positives: Indices, negatives: Indices) -> Indic
     return block.reshape(-1, 3)
 
 
-# book/triplets.ipynb#pairs-and-triplets
 def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
@@ -154,7 +164,7 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     >>> all_triplets(["a", "b", "a"]).tolist()
     [[0, 2, 1], [2, 0, 1]]
     """
-    codes, sizes = _classes_with_triplets(y)
+    codes, sizes = encode_triplet_classes(y)
     blocks = []
     for i in np.flatnonzero(sizes[codes] > 1):
         same = np.flatnonzero(codes == codes[i])
@@ -162,14 +172,6 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
         same = same if self_pairs else same[same != i]
         blocks.append(_block_of(np.array([i]), same[None], other[None]))
     return np.concatenate(blocks)
-
-
-# book/triplets.ipynb#drawing-triplets-at-random
-def _count(value: Any, name: str, least: int = 1) -> int:
-    """Return an integer of at least `least`, or say what is wrong with it."""
-    if not _is_whole(value) or value < least:
-        raise ValueError(f"{name} is {value!r}: give an integer of at least {least}")
-    return int(value)
 
 
 # book/triplets.ipynb#drawing-triplets-at-random
@@ -210,8 +212,8 @@ def sample_triplets(
     >>> sample_triplets(["a", "b", "a"], 2, random_state=0, self_pairs=False).tolist()
     [[0, 2, 1], [2, 0, 1]]
     """
-    codes, sizes = _classes_with_triplets(y)
-    n_triplets = _count(n_triplets, "n_triplets", least=0)
+    whole(0).check("n_triplets", n_triplets)
+    codes, sizes = encode_triplet_classes(y)
     rng = check_random_state(random_state)
     order = np.argsort(codes, kind="stable")  # rows sorted by class: one block a class
     anchors = np.flatnonzero(sizes[codes] > 1)
@@ -227,65 +229,54 @@ def sample_triplets(
 
 
 # book/triplets.ipynb#drawing-the-nearest-rows
-_BLOCK = 2**22  # numbers in the largest temporary array of a block
-
-
-def _check_rows(X: MatrixLike, name: str = "X") -> Matrix:
-    """X as float rows, dense or CSR; an error that says where it is not finite."""
-    X = check_array(
-        _plain(X, name), accept_sparse="csr", dtype=(np.float64, np.float32),
-        ensure_all_finite=False, ensure_min_samples=0, input_name=name,
-    )  # fmt: skip
-    _check_finite(X, name)
-    _check_size(X, name)
-    return X
-
-
-# book/triplets.ipynb#drawing-the-nearest-rows
-def _squared_norms(X: Matrix) -> Floats:
-    """Squared length of each row."""
-    square = X.multiply(X) if sparse.issparse(X) else np.square(X)
-    return np.asarray(square.sum(axis=1)).ravel()
-
-
-def _exact_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
+def _squared_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
     """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
     out = np.empty(len(rows))
     step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        out[part] = _squared_norms(X[rows[part]] - X[others[part]])
+        out[part] = row_norms(X[rows[part]] - X[others[part]], squared=True)
     return out
 
 
-# book/triplets.ipynb#drawing-the-nearest-rows
-def _candidates(
-    X: Matrix, queries: Indices, pool: Indices, n_nearest: int
-) -> tuple[Indices, Indices]:
-    """Places (in queries, in pool) that hold the n_nearest rows of each query, and a few more."""
-    A = X[queries]
-    B = X[pool]
-    total = _squared_norms(A)[:, None] + _squared_norms(B)
-    fast = total - 2 * safe_sparse_dot(A, B.T, dense_output=True)
-    error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
-    fast[queries[:, None] == pool] = np.inf  # a row is no neighbour of its own
-    bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
-    row, column = np.nonzero(fast - error <= bound[:, None])
-    return row, column
+def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
+    """The nearest rows of a pool for some rows, by Euclidean distance.
 
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+    queries, pool : ndarray of int
+        Row numbers of X.
+    n_nearest : int
+        How many; the pool has as many rows beside the query.
 
-# book/triplets.ipynb#drawing-the-nearest-rows
-def _nearest_rows(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
-    """The n_nearest rows of pool for each query row, itself excluded, ties to the lower row."""
-    out = []
+    Returns
+    -------
+    ndarray of int, shape (len(queries), n_nearest)
+        Row numbers, from near to far, ties to the lower one; never the query itself.
+
+    Notes
+    -----
+    Derived in chapter 5 (triplets), eq. (triplets-candidates).
+    """
+    squares = row_norms(X, squared=True)
+    nearest = []
     step = max(1, _BLOCK // len(pool))
     for start in range(0, len(queries), step):
-        part = queries[start : start + step]
-        row, column = _candidates(X, part, pool, n_nearest)
-        order = np.lexsort((pool[column], _exact_distances(X, part[row], pool[column]), row))
-        first = np.searchsorted(row, np.arange(len(part)))  # row is sorted
-        out.append(pool[column[order[first[:, None] + np.arange(n_nearest)]]])
-    return np.concatenate(out)
+        own = queries[start : start + step]
+        # the fast form with a bound of its error selects candidates
+        total = squares[own, None] + squares[pool]
+        fast = total - 2 * times_transpose(X[own], X[pool])
+        error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
+        fast[own[:, None] == pool] = np.inf  # a row is no neighbour of its own
+        bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
+        row, column = np.nonzero(fast - error <= bound[:, None])
+        # differences decide among them
+        exact = _squared_distances(X, own[row], pool[column])
+        order = np.lexsort((pool[column], exact, row))
+        first = np.searchsorted(row, np.arange(len(own)))  # row is sorted
+        nearest.append(pool[column[order[first[:, None] + np.arange(n_nearest)]]])
+    return np.concatenate(nearest)
 
 
 # book/triplets.ipynb#drawing-the-nearest-rows
@@ -326,27 +317,42 @@ def nearest_triplets(
     >>> nearest_triplets([[0.0], [1.0], [3.0]], ["a", "a", "b"]).tolist()
     [[0, 1, 2], [1, 0, 2]]
     """
-    X = _check_rows(X)
-    a = _count(n_targets, "n_targets")
-    b = _count(n_impostors, "n_impostors")
-    codes, sizes = _classes_with_triplets(y)
-    if X.shape[0] != len(codes):
-        raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
-    X = X.astype(float)
+    X = check_matrix(X)
+    whole(1).check("n_targets", n_targets)
+    whole(1).check("n_impostors", n_impostors)
+    codes, sizes = encode_triplet_classes(y)
+    check_consistent_length(X, codes)
     blocks = []
     for code in np.flatnonzero(sizes > 1):
         same = np.flatnonzero(codes == code)
         other = np.flatnonzero(codes != code)
-        near = _nearest_rows(X, same, same, min(a, len(same) - 1))
-        far = _nearest_rows(X, same, other, min(b, len(other)))
-        blocks.append(_block_of(same, near, far))
+        targets = nearest_samples(X, same, same, min(n_targets, len(same) - 1))
+        impostors = nearest_samples(X, same, other, min(n_impostors, len(other)))
+        blocks.append(_block_of(same, targets, impostors))
     triplets = np.concatenate(blocks)
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
 # book/triplets.ipynb#margins-without-a-loop
-def _check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
-    """Triplets as an (m, 3) integer array whose entries are row numbers of X."""
+def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
+    """Triplets as an integer array of row numbers.
+
+    Parameters
+    ----------
+    triplets : array-like of shape (n_triplets, 3)
+        May be empty.
+    n_samples : int
+        Number of rows of X.
+
+    Returns
+    -------
+    ndarray of int, shape (n_triplets, 3)
+
+    Raises
+    ------
+    ValueError
+        If the shape is another one, or an entry is no row number of X.
+    """
     triplets = np.asarray(triplets)
     if triplets.size == 0:
         return np.zeros((0, 3), dtype=np.intp)
@@ -364,45 +370,47 @@ def _check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
 
 
 # book/triplets.ipynb#margins-without-a-loop
-def _is_distance(metric_type: str) -> bool:
-    if metric_type not in ("similarity", "distance"):
-        raise ValueError(f"metric_type is {metric_type!r}: use 'similarity' or 'distance'")
-    return metric_type == "distance"
-
-
-# book/triplets.ipynb#margins-without-a-loop
-def _paired_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
-    """Margins from gathered rows, a block of triplets at a time."""
+def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str) -> Floats:
+    """What `triplet_margins` returns, for arguments that have been checked."""
+    distance = metric_type == "distance"
     out = np.empty(len(triplets))
-    step = max(1, _BLOCK // X.shape[1])
-    for start in range(0, len(triplets), step):
-        i, j, k = triplets[start : start + step].T
-        if distance:
-            values = metric.quadratic(X[i] - X[k]) - metric.quadratic(X[i] - X[j])
-        else:
-            values = metric.paired(X[i], X[j] - X[k])
-        out[start : start + step] = values
-    return out
-
-
-# book/triplets.ipynb#margins-without-a-loop
-def _gram_margins(metric: FactoredMetric, X: Matrix, triplets: Indices, distance: bool) -> Floats:
-    """Margins looked up in X M X', whose rows are computed for a block of anchors at a time."""
-    out = np.empty(len(triplets))
-    step = max(1, 4 * _BLOCK // X.shape[0])
+    if len(triplets) <= X.shape[0]:  # gather their rows: eq. (triplets-paired)
+        step = max(1, _BLOCK // X.shape[1])
+        for start in range(0, len(triplets), step):
+            part = slice(start, start + step)
+            i, j, k = triplets[part].T
+            if distance:
+                far = X[i] - X[k]
+                near = X[i] - X[j]
+                out[part] = metric._paired(far, far) - metric._paired(near, near)
+            else:
+                out[part] = metric._paired(X[i], X[j] - X[k])
+        return out
+    # look them up in X M X', of which a block of anchors is made at a time: eq. (triplets-gram)
     if distance:
         metric = metric.symmetrized()
         X = X if sparse.issparse(X) else X - X.mean(axis=0)
-        squares = metric.quadratic(X)
+        squares = metric._paired(X, X)
     anchors, place = np.unique(triplets[:, 0], return_inverse=True)
+    step = max(1, 4 * _BLOCK // X.shape[0])
     for start in range(0, len(anchors), step):
-        gram = metric.bilinear(X[anchors[start : start + step]], X)
-        part = np.flatnonzero((place >= start) & (place < start + step))
-        row = place[part] - start
-        (_, j, k) = triplets[part].T
+        gram = metric._bilinear(X[anchors[start : start + step]], X)
+        of_these = np.flatnonzero((place >= start) & (place < start + step))
+        row = place[of_these] - start
+        _, j, k = triplets[of_these].T
         gap = gram[row, j] - gram[row, k]
-        out[part] = 2 * gap + squares[k] - squares[j] if distance else gap
+        out[of_these] = 2 * gap + squares[k] - squares[j] if distance else gap
     return out
+
+
+def _check_problem(
+    metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str, margin: float = 0
+) -> tuple[Matrix, Indices]:
+    """Rows and triplets of the functions of a hinge, checked."""
+    METRIC_TYPE.check("metric_type", metric_type)
+    real(0).check("margin", margin)
+    X = check_matrix(X, "X", metric.n_features)
+    return X, check_triplets(triplets, X.shape[0])
 
 
 # book/triplets.ipynb#margins-without-a-loop
@@ -442,16 +450,8 @@ def triplet_margins(
     >>> triplet_margins(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [8.0]
     """
-    distance = _is_distance(metric_type)
-    X = _check_rows(X)
-    if X.shape[1] != metric.n_features:
-        raise ValueError(
-            f"X has {X.shape[1]} features but metric has {metric.n_features}: "
-            "use the rows the metric was learned for"
-        )
-    triplets = _check_triplets(triplets, X.shape[0])
-    form = _gram_margins if len(triplets) > X.shape[0] else _paired_margins
-    return form(metric, X, triplets, distance)
+    X, triplets = _check_problem(metric, X, triplets, metric_type)
+    return _margins(metric, X, triplets, metric_type)
 
 
 # book/triplets.ipynb#margins-without-a-loop
@@ -487,12 +487,10 @@ def triplet_hinge(
     >>> triplet_hinge(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [0.4375]
     """
-    if not (_is_real(margin) and 0 <= margin < np.inf):
-        raise ValueError(f"margin is {margin!r}: give a finite number of at least 0")
-    return np.maximum(margin - triplet_margins(metric, X, triplets, metric_type), 0.0)
+    X, triplets = _check_problem(metric, X, triplets, metric_type, margin)
+    return np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
 
 
-# book/triplets.ipynb#margins-without-a-loop
 def triplet_loss(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -528,6 +526,23 @@ def triplet_loss(
 
 
 # book/triplets.ipynb#the-gradient-is-
+def _counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
+    """What `triplet_counts` returns, for arguments that have been checked."""
+    i, j, k = triplets.T
+    if metric_type == "distance":
+        rows = [j, i, j, k, i, k]
+        columns = [j, j, i, k, k, i]
+        signs = [1.0, -1.0, -1.0, -1.0, 1.0, 1.0]
+    else:
+        rows = [i, i]
+        columns = [k, j]
+        signs = [1.0, -1.0]
+    place = (np.concatenate(rows), np.concatenate(columns))
+    counts = sparse.csr_array((np.repeat(signs, len(i)), place), shape=(n_samples, n_samples))
+    counts.eliminate_zeros()
+    return counts
+
+
 def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> sparse.csr_array:
     """Coefficients K of the sum of triplet gradients, sum = X' K X.
 
@@ -554,19 +569,8 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
     >>> triplet_counts([[0, 1, 2]], 3, "similarity").toarray().astype(int).tolist()
     [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
     """
-    i, j, k = _check_triplets(triplets, n_samples).T
-    rows = [i, i]
-    columns = [k, j]
-    signs = [1, -1]
-    if _is_distance(metric_type):
-        rows = [j, i, j, k, i, k]
-        columns = [j, j, i, k, k, i]
-        signs = [1, -1, -1, -1, 1, 1]
-    values = np.repeat(np.array(signs, dtype=float), len(i))
-    place = (np.concatenate(rows), np.concatenate(columns))
-    counts = sparse.csr_array((values, place), shape=(n_samples, n_samples))
-    counts.eliminate_zeros()
-    return counts
+    METRIC_TYPE.check("metric_type", metric_type)
+    return _counts(check_triplets(triplets, n_samples), n_samples, metric_type)
 
 
 # book/triplets.ipynb#the-gradient-is-
@@ -606,9 +610,29 @@ def triplet_gradient(
     >>> loss, G.to_dense().tolist()
     (0.4375, [[-0.5625]])
     """
-    X = _check_rows(X)
-    losses = triplet_hinge(metric, X, triplets, metric_type, margin)
+    X, triplets = _check_problem(metric, X, triplets, metric_type, margin)
+    losses = np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
     total = max(len(losses), 1)
-    violated = _check_triplets(triplets, X.shape[0])[losses > 0]
-    core = triplet_counts(violated, X.shape[0], metric_type) / total
-    return float(losses.sum() / total), FactoredMetric(0.0, X, core)
+    core = _counts(triplets[losses > 0], X.shape[0], metric_type) / total
+    return float(losses.sum() / total), FactoredMetric._trusted(0.0, X, core)
+
+
+# book/triplets.ipynb#the-gradient-is-
+# Former names: for modules that do not use the door yet.
+def _check_rows(X: MatrixLike, name: str = "X") -> Matrix:
+    return check_matrix(X, name, dtype=(np.float64, np.float32))
+
+
+def _count(value: int, name: str, least: int = 1) -> int:
+    whole(least).check(name, value)
+    return int(value)
+
+
+def _is_distance(metric_type: str) -> bool:
+    METRIC_TYPE.check("metric_type", metric_type)
+    return metric_type == "distance"
+
+
+_check_triplets = check_triplets
+_classes_with_triplets = encode_triplet_classes
+_nearest_rows = nearest_samples

@@ -20,9 +20,11 @@ import lml.metrics
 from lml.metrics import (
     FactoredMetric,
     MetricLearnerMixin,
-    _learnt_metric,
+    fitted_metric,
+    learned_metric,
     pairwise_scores,
     subspace_residual,
+    unfitted_learner,
 )
 
 D = 7
@@ -170,10 +172,11 @@ def test_constructors():
 
 @pytest.mark.parametrize("scale", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
 def test_scalars_of_any_kind(scale):
-    metric = FactoredMetric(1.0, np.ones((1, 3)), [1.0])
+    metric = FactoredMetric(0.1, np.ones((1, 3)), [1.0])
     for product in (scale * metric, metric * scale):
         assert isinstance(product, FactoredMetric)
-        np.testing.assert_allclose(product.to_dense(), 2 * (np.eye(3) + 1))
+        assert product.alpha == 0.2  # no digit is lost to a short scale
+        np.testing.assert_allclose(product.to_dense(), 0.2 * np.eye(3) + 2)
 
 
 def test_immutable_picklable_and_float64():
@@ -196,16 +199,46 @@ def test_immutable_picklable_and_float64():
     assert "factor (2, 3)" in repr(metric)
 
 
+def test_the_results_of_operations_are_immutable_and_can_be_pickled():
+    F = RNG.normal(size=(3, D))
+    metric = FactoredMetric(0.5, F, RNG.normal(size=(3, 3)))
+    huge = 1e200 * metric  # above what a user may hand in
+    for result in (2 * metric, metric + metric, metric.T, metric.psd(), metric.condensed(), huge):
+        assert not result.factor.flags.writeable
+        assert not result.core.flags.writeable
+        twin = pickle.loads(pickle.dumps(result))
+        assert np.array_equal(twin.to_dense(), result.to_dense())
+        assert not twin.core.flags.writeable
+    transposed = FactoredMetric(0.5, F, sparse.csr_array(metric.core)).T
+    assert transposed.core.format == "csr"
+    np.testing.assert_allclose(transposed.to_dense(), metric.T.to_dense())
+
+
+def test_a_metric_is_checked_where_it_is_made_and_not_again(monkeypatch):
+    rows = RNG.normal(size=(3, D))
+    metric = FactoredMetric(0.5, rows, RNG.normal(size=(3, 3)))
+
+    def fail(*args, **kwargs):
+        raise AssertionError("checked again")
+
+    monkeypatch.setattr(lml.metrics, "check_matrix", fail)
+    total = metric.psd() + 2 * metric.T - metric.compress(2)
+    assert np.isfinite([total.norm(), total.inner(metric), total.condensed().alpha]).all()
+    assert metric.psd().distance_function()(rows[0], rows[1]) > 0
+    with pytest.raises(AssertionError, match="checked again"):
+        metric.apply(rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((1.0, np.ones((4, 3)), np.ones((3, 3))), r"core has shape \(3, 3\).*\(4, 3\)"),
         ((1.0, np.ones((4, 3)), np.ones(3)), r"core has shape \(3,\)"),
-        ((1.0, np.ones(4), np.ones(4)), r"factor has shape \(4,\)"),
-        ((np.nan, np.ones((1, 3)), [1.0]), "alpha is nan"),
+        ((1.0, np.ones(4), np.ones(4)), "2D array, got 1D"),
+        ((np.nan, np.ones((1, 3)), [1.0]), "alpha=nan"),
         ((0.0, [[np.inf, 0.0]], [1.0]), r"factor\[0, 0\] is inf"),
         ((0.0, [[1.0, 0.0]], [np.nan]), r"core\[0\] is nan"),
-        ((0.0, [[1.0, 0.0]], [1.0], 3), "factor has 2 columns, but n_features is 3"),
+        ((0.0, [[1.0, 0.0]], [1.0], 3), "factor has 2 features, but 3 features are expected"),
     ],
 )
 def test_bad_parts_are_refused(arguments, message):
@@ -215,11 +248,11 @@ def test_bad_parts_are_refused(arguments, message):
 
 def test_bad_arguments_are_refused():
     metric = FactoredMetric(-1.0, np.ones((1, 3)), [1.0])
-    with pytest.raises(ValueError, match="X has 4 features, but the metric is for 3"):
+    with pytest.raises(ValueError, match="X has 4 features, but 3 features are expected"):
         metric.apply(np.ones((2, 4)))
     with pytest.raises(ValueError, match="Z has 2 features"):
         metric.bilinear(np.ones((2, 3)), sparse.csr_array((2, 2)))
-    with pytest.raises(ValueError, match="2-d"):
+    with pytest.raises(ValueError, match="2D array"):
         metric.apply(np.ones(3))
     with pytest.raises(ValueError, match="X has 2 rows, but Z has 1"):
         metric.paired(np.ones((2, 3)), np.ones((1, 3)))
@@ -231,8 +264,12 @@ def test_bad_arguments_are_refused():
         metric + 1
     with pytest.raises(TypeError):
         metric * "a"
+    with pytest.raises(ValueError, match="scale=inf"):
+        metric * np.inf
+    with pytest.raises(ValueError, match="scale=nan"):
+        FactoredMetric.identity(2, np.nan)
     for rank in (-1, 1.5, "2"):
-        with pytest.raises(ValueError, match="rank is"):
+        with pytest.raises(ValueError, match="rank="):
             metric.compress(rank)
     with pytest.raises(ValueError, match="smallest eigenvalue"):
         metric.root()
@@ -242,7 +279,7 @@ def test_bad_arguments_are_refused():
         FactoredMetric.from_dense(np.ones((2, 3)))
     with pytest.raises(ValueError, match="5000 x 5000"):
         FactoredMetric.identity(5000).components()
-    with pytest.raises(ValueError, match="metric_type is 'cosine'"):
+    with pytest.raises(ValueError, match="metric_type='cosine'"):
         pairwise_scores(metric, X, X, "cosine")
 
 
@@ -360,7 +397,7 @@ def test_mixin_similarity_and_errors():
     assert not hasattr(learner, "pair_distance")
     with pytest.raises(ValueError, match=r"X has 3 features.* 7 features"):
         learner.transform(X[:, :3])
-    with pytest.raises(ValueError, match="rows of 3 features, but the metric is for 7"):
+    with pytest.raises(ValueError, match=r"pairs has shape \(4, 2, 3\).*\(n_pairs, 2, 7\)"):
         learner.pair_score(pairs[:, :, :3])
     with pytest.raises(ValueError, match=r"pairs has shape \(4, 7\)"):
         learner.pair_score(X)
@@ -402,14 +439,28 @@ def test_a_learner_without_a_metric_is_named(metric):
     odd = Odd()
     odd.metric_ = metric
     with pytest.raises(TypeError, match=r"base_learner is a Odd.*use a metric learner"):
-        _learnt_metric(odd, "base_learner")
+        learned_metric(odd, "base_learner")
     odd.metric_, odd.metric_type = np.diag([1.0, 2.0]), "angle"
     with pytest.raises(TypeError, match="metric_type is 'angle'"):
-        _learnt_metric(odd, "base_learner")
+        learned_metric(odd, "base_learner")
     odd.metric_type = "similarity"
-    found, kind = _learnt_metric(odd, "base_learner")
+    found, kind = learned_metric(odd, "base_learner")
     assert kind == "similarity"
     np.testing.assert_array_equal(found.to_dense(), np.diag([1.0, 2.0]))
+
+
+def test_a_learner_is_cloned_and_its_metric_fits_the_rows():
+    given = Learner(FactoredMetric.identity(D), "similarity").fit(X)
+    learner = unfitted_learner(given, "estimator")
+    assert learner is not given
+    assert not hasattr(learner, "metric_")
+    metric, kind = fitted_metric(learner, "estimator", X, np.zeros(len(X)))
+    assert (metric.n_features, kind) == (D, "similarity")
+    with pytest.raises(ValueError, match="estimator gives a metric of 7 features, but X has 2"):
+        fitted_metric(learner, "estimator", X[:, :2], np.zeros(len(X)))
+    for wrong in ("oasis", Learner, None):
+        with pytest.raises(TypeError, match=r"estimator is .*give an instance"):
+            unfitted_learner(wrong, "estimator")
 
 
 def test_coordinates_do_not_depend_on_the_order_in_memory():

@@ -29,6 +29,7 @@ __all__ = [
     "check_kind",
     "check_matrix",
     "check_n_neighbors",
+    "check_new_samples",
     "check_parameters",
     "check_samples",
     "check_table",
@@ -184,7 +185,9 @@ def check_kind(A: Any, name: str = "X") -> Any:
 
 
 def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matrix:
-    """`A`, dense or sparse; an error that says where a number is not finite, or too large."""
+    """`A`, dense or a CSR array; an error says where a number is not finite, or too large."""
+    if sparse.isspmatrix(A):  # whose product by * is another one
+        A = sparse.csr_array(A)
     values = A.data if sparse.issparse(A) else A
     size = float(np.abs(values).max(initial=0.0))  # NaN where there is one
     if size <= largest:
@@ -231,7 +234,7 @@ def check_matrix(
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
     X = check_array(check_kind(X, name), ensure_all_finite=False, input_name=name, **options)
-    check_finite(X, name)
+    X = check_finite(X, name)
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
             f"{name} has {X.shape[1]} features, but {n_features} features are expected: give the"
@@ -266,6 +269,24 @@ def check_samples(
     codes, labels = (None, []) if y is None else encode_labels(y)  # None is named below
     X, codes = validate_data(estimator, check_kind(X), codes, ensure_all_finite=False, **options)
     return check_finite(X), codes, labels
+
+
+def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
+    """Samples that a fitted estimator is asked about, with the columns that it has learned.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+    **options
+        For `sklearn.utils.validation.validate_data`.
+
+    Returns
+    -------
+    {ndarray, csr_array} of shape (n_samples, n_features)
+    """
+    options = {"accept_sparse": "csr", "dtype": np.float64, "reset": False} | options
+    return check_finite(validate_data(estimator, check_kind(X), ensure_all_finite=False, **options))
 
 
 def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
