@@ -50,6 +50,13 @@ METRIC_TYPE = one_of("similarity", "distance")
 
 
 # book/metrics.ipynb#the-factored-form
+def _finite_matrix(
+    A: MatrixLike, name: str, n_features: int | None = None, **options: Any
+) -> Matrix:
+    """A finite matrix, of numbers as large as a float can be: a product may overflow."""
+    return check_matrix(A, name, n_features, largest=np.finfo(float).max, **options)
+
+
 def _read_only(A: Matrix) -> Matrix:
     """A CSR array, or a view of a dense array that cannot be written to."""
     if sparse.issparse(A):
@@ -82,7 +89,7 @@ class FactoredMetric:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or a value is NaN, infinite or above 1e70.
+        If the shapes do not fit, or a value is NaN or infinite.
 
     Notes
     -----
@@ -106,8 +113,8 @@ class FactoredMetric:
         self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
     ) -> None:
         real().check("alpha", alpha)
-        factor = check_matrix(factor, "factor", n_features)
-        core = check_matrix(core, "core", ensure_2d=False, ensure_min_features=0)
+        factor = _finite_matrix(factor, "factor", n_features)
+        core = _finite_matrix(core, "core", ensure_2d=False, ensure_min_features=0)
         r = factor.shape[0]
         if core.shape not in ((r,), (r, r)):
             raise ValueError(
@@ -187,7 +194,7 @@ class FactoredMetric:
     @classmethod
     def from_dense(cls, M: MatrixLike) -> Self:
         """The metric of a dense square matrix `M` (n_features, n_features)."""
-        M = check_matrix(M, "M")
+        M = _finite_matrix(M, "M")
         if M.shape[0] != M.shape[1]:
             raise ValueError(f"M has shape {M.shape}: pass a square matrix (D, D)")
         return cls._trusted(0.0, np.eye(M.shape[0]), M)
@@ -195,13 +202,13 @@ class FactoredMetric:
     @classmethod
     def from_components(cls, L: MatrixLike) -> Self:
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
-        L = check_matrix(L, "L")
+        L = _finite_matrix(L, "L")
         return cls._trusted(0.0, L, np.ones(L.shape[0]))
 
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
         """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
-        return self._image(check_matrix(X, "X", self.n_features))
+        return self._image(_finite_matrix(X, "X", self.n_features))
 
     def _image(self, X: Matrix) -> Floats:
         return times_transpose(X, self.factor)
@@ -227,7 +234,7 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-apply).
         """
-        return self._apply(check_matrix(X, "X", self.n_features))
+        return self._apply(_finite_matrix(X, "X", self.n_features))
 
     def _apply(self, X: Matrix) -> Floats:
         product = self._by_core(self._image(X)) @ self.factor
@@ -251,8 +258,8 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-bilinear). Paper: section III-A, eq. 1.
         """
-        left = check_matrix(X, "X", self.n_features)
-        return self._bilinear(left, left if Z is X else check_matrix(Z, "Z", self.n_features))
+        left = _finite_matrix(X, "X", self.n_features)
+        return self._bilinear(left, left if Z is X else _finite_matrix(Z, "Z", self.n_features))
 
     def _bilinear(self, X: Matrix, Z: Matrix) -> Floats:
         left = self._image(X)
@@ -287,8 +294,8 @@ class FactoredMetric:
         -------
         ndarray of shape (n,)
         """
-        X = check_matrix(X, "X", self.n_features)
-        Z = check_matrix(Z, "Z", self.n_features)
+        X = _finite_matrix(X, "X", self.n_features)
+        Z = _finite_matrix(Z, "Z", self.n_features)
         if X.shape != Z.shape:
             raise ValueError(f"X has {X.shape[0]} rows, but Z has {Z.shape[0]}: pass as many")
         return self._paired(X, Z)
@@ -584,7 +591,7 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-root).
         """
-        X = check_matrix(X, "X", self.n_features)
+        X = _finite_matrix(X, "X", self.n_features)
         return self.root()._apply(X) if self.alpha > 0 else times_transpose(X, self.components())
 
     def distance_function(self) -> "MetricDistance":
@@ -647,7 +654,7 @@ def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
     Derived in chapter 3 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
     Paper: section III-C, Theorem 1 and eq. 4.
     """
-    L = dense(check_matrix(L, "L", metric.n_features))
+    L = dense(_finite_matrix(L, "L", metric.n_features))
     _, values, rows = svd(L)
     basis = rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
     Q, R = metric._span()
@@ -689,8 +696,8 @@ def pairwise_scores(
     if metric_type == "similarity":
         return metric.bilinear(X, Z)
     metric = metric.symmetrized()
-    left = check_matrix(X, "X", metric.n_features)
-    right = left if Z is X else check_matrix(Z, "Z", metric.n_features)
+    left = _finite_matrix(X, "X", metric.n_features)
+    right = left if Z is X else _finite_matrix(Z, "Z", metric.n_features)
     cross = metric._bilinear(left, right)
     return 2 * cross - metric._paired(left, left)[:, None] - metric._paired(right, right)
 
@@ -873,7 +880,7 @@ def _check_finite(A: Matrix, name: str) -> None:
 
 def _as_matrix(A: MatrixLike, name: str) -> Matrix:
     options = {"ensure_2d": False, "ensure_min_features": 0}
-    return _read_only(check_matrix(A, name, **options))
+    return _read_only(_finite_matrix(A, name, **options))
 
 
 _is_real = is_real

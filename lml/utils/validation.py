@@ -208,7 +208,12 @@ def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matri
 
 # book/door.ipynb#samples
 def check_matrix(
-    X: MatrixLike, name: str = "X", n_features: int | None = None, **options: Any
+    X: MatrixLike,
+    name: str = "X",
+    n_features: int | None = None,
+    *,
+    largest: float = _LARGEST,
+    **options: Any,
 ) -> Matrix:
     """Samples as a finite float64 matrix, dense or CSR.
 
@@ -219,6 +224,8 @@ def check_matrix(
         What the messages call it.
     n_features : int, optional
         The number of columns that it must have.
+    largest : float, default=1e70
+        The size that no number may exceed; products of squared distances overflow above 1e70.
     **options
         For `sklearn.utils.check_array`.
 
@@ -230,11 +237,11 @@ def check_matrix(
     Raises
     ------
     ValueError, TypeError
-        If it is no such matrix, or a number is not finite or so large that squares overflow.
+        If it is no such matrix, or a number is not finite or too large.
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
     X = check_array(check_kind(X, name), ensure_all_finite=False, input_name=name, **options)
-    X = check_finite(X, name)
+    X = check_finite(X, name, largest)
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
             f"{name} has {X.shape[1]} features, but {n_features} features are expected: give the"
