@@ -294,20 +294,23 @@ class FactoredMetric:
         -------
         ndarray of shape (n,)
         """
-        X = _finite_matrix(X, "X", self.n_features)
-        Z = _finite_matrix(Z, "Z", self.n_features)
-        if X.shape != Z.shape:
-            raise ValueError(f"X has {X.shape[0]} rows, but Z has {Z.shape[0]}: pass as many")
-        return self._paired(X, Z)
+        left = _finite_matrix(X, "X", self.n_features)
+        right = left if Z is X else _finite_matrix(Z, "Z", self.n_features)
+        if left.shape != right.shape:
+            raise ValueError(
+                f"X has {left.shape[0]} rows, but Z has {right.shape[0]}: pass as many"
+            )
+        return self._paired(left, right)
 
     def _paired(self, X: Matrix, Z: Matrix) -> Floats:
         left = self._image(X)
         right = left if Z is X else self._image(Z)
         values = np.einsum("ij,ij->i", self._by_core(left), right)
         if self.alpha:
-            product = Z.multiply(X) if sparse.issparse(Z) else X * Z
             if sparse.issparse(X):
                 product = X.multiply(Z)
+            else:
+                product = Z.multiply(X) if sparse.issparse(Z) else X * Z
             values = values + self.alpha * product.sum(axis=1)
         return values
 

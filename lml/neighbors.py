@@ -91,14 +91,16 @@ class _References:
         self.size = max(1, min(64, m // (8 * k)))  # columns of a group
         self.distance = metric_type == "distance"
         self.metric = metric.symmetrized() if self.distance else metric
+        # a distance does not notice a shift of all rows, and shorter rows round less
         self.mean = rows.mean(axis=0) if centred and self.distance else None
         self.shifted = rows if self.mean is None else rows - self.mean
         self.images = metric._image(self.shifted)
-        self.norms = np.zeros(m + -m % self.size)
+        self.norms = np.zeros(m + -m % self.size)  # zeros fill the last group
         self.error = 0.0  # a similarity is ranked as it is computed
         if self.distance:
             self.error = _error_scale(self.metric)
             self.norms[:m] = row_norms(self.shifted)
+            # x'Mx is left out: it is the same for all references of a query
             own = np.einsum("ij,ij->i", self.metric._by_core(self.images), self.images)
             own += metric.alpha * self.norms[:m] ** 2
             self.images = np.column_stack([self.images, -own])  # (2 C F x, 1)'(F z, - z'Mz)
@@ -109,8 +111,8 @@ class _References:
         M = self.metric
         m = len(self.images)
         if type(M).bilinear is not FactoredMetric.bilinear and not self.distance:
-            filled = ((0, 0), (0, len(self.norms) - m))  # a metric with a score of its own
-            return np.pad(M.bilinear(X, self.rows), filled, constant_values=-np.inf)
+            own = M.bilinear(X, self.rows)  # a metric with a score of its own
+            return np.pad(own, ((0, 0), (0, len(self.norms) - m)), constant_values=-np.inf)
         left = M._by_core(M._image(X))
         if self.distance:
             left = np.column_stack([2 * left, np.ones(len(left))])
@@ -130,10 +132,12 @@ class _References:
         X = X if self.mean is None else X - self.mean
         left = row_norms(X)
         groups = self.scores(X).reshape(X.shape[0], -1, self.size)
+        # groups whose best reference is certainly not among the k nearest are passed over
         top = groups.max(axis=2)
         error = self.error * (left[:, None] + self.longest) ** 2
         bound = np.partition(top - error, -self.k, axis=1)[:, -self.k]
         rows, which = np.nonzero(top + error >= bound[:, None])
+        # in the others the same is asked of each reference
         scores = groups[rows, which]
         columns = which[:, None] * self.size + np.arange(self.size)
         error = self.error * (left[rows, None] + self.norms[columns]) ** 2
@@ -159,7 +163,7 @@ def _nearest(
     queries: Matrix = references if itself else X
     if not sparse.issparse(metric.factor) and metric.factor.shape[0] > metric.n_features:
         metric = metric.condensed()
-    # scores are those of the distinct references; of the copies of one, the first k may count
+    # scores are computed for the distinct references: copies tie, and the first few may count
     places, inverse = _distinct(references)
     distinct = references if len(places) == len(inverse) else references[places]
     copies = np.argsort(inverse, kind="stable")
