@@ -59,8 +59,7 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
     """Places of the distinct rows, and for each row the distinct one it equals."""
     if sparse.issparse(references):
         references = references.copy()
-        references.sum_duplicates()  # one form of each row, its columns ascending
-        references.eliminate_zeros()
+        references.eliminate_zeros()  # one form of each row
         ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
         parts = (references.indices, references.data)
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]

@@ -53,3 +53,13 @@ def test_new_samples_have_the_columns_that_were_learned():
     frame.loc[1, "c"] = np.nan
     with pytest.raises(ValueError, match=r"X\[1, 2\] is nan"):
         check_new_samples(learner, frame)
+
+
+def test_numbers_stored_in_several_parts_are_summed_and_the_input_is_left_as_it_was():
+    parts = ([1.0, 2.0, 4.0], [1, 0, 1], [0, 3])
+    X = sparse.csr_matrix(parts, shape=(1, 2))
+    for form in (check_matrix(X), check_new_samples(BaseEstimator(), X)):
+        assert form.has_canonical_format
+        assert form.data.tolist() == [2.0, 5.0]
+    assert X.data.tolist() == parts[0]
+    assert X.indices.tolist() == parts[1]

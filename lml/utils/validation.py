@@ -185,9 +185,7 @@ def check_kind(A: Any, name: str = "X") -> Any:
 
 
 def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matrix:
-    """`A`, dense or a CSR array; an error says where a number is not finite, or too large."""
-    if sparse.isspmatrix(A):  # whose product by * is another one
-        A = sparse.csr_array(A)
+    """`A`, dense or sparse; an error that says where a number is not finite, or too large."""
     values = A.data if sparse.issparse(A) else A
     size = float(np.abs(values).max(initial=0.0))  # NaN where there is one
     if size <= largest:
@@ -207,6 +205,16 @@ def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matri
 
 
 # book/door.ipynb#samples
+def _canonical(X: Matrix) -> Matrix:
+    """A dense array as it is, or a CSR array that holds each number once, columns ascending."""
+    if sparse.isspmatrix(X):  # its product by * is that of matrices
+        X = sparse.csr_array(X)
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
 def check_matrix(
     X: MatrixLike,
     name: str = "X",
@@ -241,7 +249,7 @@ def check_matrix(
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
     X = check_array(check_kind(X, name), ensure_all_finite=False, input_name=name, **options)
-    X = check_finite(X, name, largest)
+    X = check_finite(_canonical(X), name, largest)
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
             f"{name} has {X.shape[1]} features, but {n_features} features are expected: give the"
@@ -275,7 +283,7 @@ def check_samples(
     options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 3} | options
     codes, labels = (None, []) if y is None else encode_labels(y)  # None is named below
     X, codes = validate_data(estimator, check_kind(X), codes, ensure_all_finite=False, **options)
-    return check_finite(X), codes, labels
+    return check_finite(_canonical(X)), codes, labels
 
 
 def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
@@ -293,7 +301,8 @@ def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
     {ndarray, csr_array} of shape (n_samples, n_features)
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "reset": False} | options
-    return check_finite(validate_data(estimator, check_kind(X), ensure_all_finite=False, **options))
+    X = validate_data(estimator, check_kind(X), ensure_all_finite=False, **options)
+    return check_finite(_canonical(X))
 
 
 def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
