@@ -9,20 +9,21 @@ minus the gradient to the subdifferential of the penalty.
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.linalg.blas import dsyr2k, dtrmm
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 
-from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain
-from lml.penalties import OffDiagonalL1, _norm, _scaled
+from lml.metrics import FactoredMetric
+from lml.penalties import OffDiagonalL1
+from lml.utils.linalg import scaled, scaled_norm
 from lml.utils.typing import Floats, Indices
+from lml.utils.validation import check_dense, optional, real, whole
 
-__all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista"]
+__all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista", "fista_iterates"]
 
 
 # book/coding.ipynb#the-value-without-a--matrix
@@ -100,12 +101,14 @@ def _proximal_step(
     for _ in range(100):
         P = penalty.prox(V - step * gradient_V, step)
         move = P - V
-        (value, gradient) = smooth(P)
+        value, gradient = smooth(P)
         turn = gradient - gradient_V
         limit = np.vdot(move, move) / (2 * step)
         if value_V is None:  # the gradient is affine: the bend is exact without values
             bend = 0.5 * np.vdot(turn, move)
-            noise = 8 * _EPS * _norm(gradient_V) * _norm(move) if bend > limit else 0.0
+            noise = 0.0
+            if bend > limit:
+                noise = 8 * _EPS * scaled_norm(gradient_V) * scaled_norm(move)
         else:
             bend = value - value_V - np.vdot(gradient_V, move)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
@@ -120,50 +123,73 @@ def _against(back: Floats, move: Floats) -> bool:
     """Whether two directions have a negative inner product, of any size."""
     total = np.vdot(back, move)
     if not 1e-250 < abs(total) < np.inf:
-        total = np.sum(_scaled(back)[0] * _scaled(move)[0])
+        total = np.sum(scaled(back)[0] * scaled(move)[0])
     return bool(total < 0.0)
 
 
-def _length(apart: Floats) -> float:
-    return float(np.sqrt(np.vdot(apart, apart)))
-
-
-def _next_momentum(t: float) -> tuple[float, float]:
-    """The number t that follows, and the momentum."""
-    following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
-    return following, (t - 1.0) / following
-
-
 # book/coding.ipynb#fista
-def _fista_iterates(
+def fista_iterates(
     smooth: _Smooth,
     penalty: _Proximal,
-    W: Floats,
+    init: Floats,
     step: float,
     restart: bool,
     affine_gradient: bool,
 ) -> Iterator[tuple[Floats, float, Floats, float, float]]:
-    """Yield (W_k, f(W_k), gradient at W_k, step, bound of the certificate) for k = 0, 1, ..."""
+    """The iterates of `fista`, without an end.
+
+    Parameters
+    ----------
+    smooth, penalty, init, step, restart, affine_gradient
+        As in `fista`, and trusted; of the penalty only ``prox`` is asked.
+
+    Yields
+    ------
+    code : ndarray
+        W_k, for k = 0, 1, ...
+    value : float
+        Of the smooth part at W_k.
+    gradient : ndarray
+        Of the smooth part at W_k.
+    step : float
+        The step size that led to W_k.
+    bound : float
+        The certificate at W_k is at most this; 0 at the start, where there is no bound.
+
+    Notes
+    -----
+    Derived in chapter 12 (coding), eqs. (coding-fista) and (coding-screen).
+    """
+    W = init
+    value, gradient = smooth(W)
+    last = np.zeros(W.shape)  # W_k - W_{k-1}, and the change of the gradient with it
+    change = np.zeros(W.shape)
     t = 1.0
     momentum = 0.0
     bound = 0.0
-    (value, gradient) = smooth(W)
-    last = change = np.zeros(W.shape)
     while True:
         yield W, value, gradient, step, bound
+        # the search point V runs ahead of W; an affine gradient runs with it
         V = W + momentum * last
-        value_V = None
-        gradient_V = gradient + momentum * change
-        if not affine_gradient:
+        if affine_gradient:
+            value_V = None
+            gradient_V = gradient + momentum * change
+        else:
             value_V, gradient_V = smooth(V)
-        old = W
-        old_gradient = gradient
-        point = _proximal_step(smooth, penalty, V, value_V, gradient_V, step)
-        W, value, gradient, step, move, turn = point
-        last = W - old
-        change = gradient - old_gradient
-        bound = _length(turn - move / step)
-        t, momentum = _next_momentum(t)
+        P, value, gradient_P, step, move, turn = _proximal_step(
+            smooth, penalty, V, value_V, gradient_V, step
+        )
+        last = P - W
+        change = gradient_P - gradient
+        W = P
+        gradient = gradient_P
+        # the prox hands over an element of the subdifferential at P
+        slope = turn - move / step
+        bound = float(np.sqrt(np.vdot(slope, slope)))
+        # the momentum of the next search point; none after a move uphill
+        following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
+        momentum = (t - 1.0) / following
+        t = following
         if restart and _against(move, last):
             t = 1.0
             momentum = 0.0
@@ -199,36 +225,6 @@ class CodingResult:
     converged: bool
     objective_history: Floats
     step: float
-
-
-# book/coding.ipynb#when-to-stop-a-certificate
-def _check_run(tol: float, max_iter: int, step: float = 1.0, scale: float = 1.0) -> None:
-    if not _is_real(step) or not 0.0 < step < np.inf:
-        raise ValueError(f"step is {step!r}: use a positive finite number")
-    if not _is_real(scale) or not 0.0 <= scale < np.inf:
-        raise ValueError(f"scale is {scale!r}: use a finite number >= 0, or None")
-    if not _is_real(tol) or not 0.0 <= tol < np.inf:
-        raise ValueError(f"tol is {tol!r}: use a finite number >= 0")
-    if not _is_whole(max_iter) or max_iter < 0:
-        raise ValueError(f"max_iter is {max_iter!r}: use a whole number >= 0")
-
-
-def _check_objective(history: list[float], scale: float) -> None:
-    if len(history) == 1 and not np.isfinite((history[0], scale)).all():
-        raise ValueError(
-            f"the objective at init is {history[0]} and scale is {scale}: both must be finite;"
-            " rescale the problem"
-        )
-
-
-# book/coding.ipynb#when-to-stop-a-certificate
-def _finite(A: ArrayLike, name: str, **options: Any) -> Floats:
-    """An array of floats, with two axes by default; an error says where it is not finite."""
-    array = check_array(
-        _plain(A, name), dtype=np.float64, ensure_all_finite=False, input_name=name, **options
-    )
-    _check_finite(array, name)
-    return array
 
 
 # book/coding.ipynb#when-to-stop-a-certificate
@@ -290,21 +286,37 @@ def fista(
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
     [[1.0, 0.5], [0.5, 2.0]]
     """
-    _check_run(tol, max_iter, step, 1.0 if scale is None else scale)
-    W = _finite(init, "init", ensure_2d=False, allow_nd=True, copy=True)
+    real(0, above=True).check("step", step)
+    real(0).check("tol", tol)
+    whole(0).check("max_iter", max_iter)
+    optional(real(0)).check("scale", scale)
+    W = check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
+    if scale is None:
+        scale = scaled_norm(smooth(np.zeros_like(W))[1])
     history = []
-    scale = _norm(smooth(np.zeros_like(W))[1]) if scale is None else scale
-    iterates = _fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
+    iterates = fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
         history.append(float(value + penalty.value(W)))
-        _check_objective(history, scale)
+        if n_iter == 0 and not np.isfinite([history[0], scale]).all():
+            raise ValueError(
+                f"the objective at init is {history[0]} and scale is {scale}: both must be"
+                " finite; rescale the problem"
+            )
+        # far from a minimiser the bound of (coding-screen) saves the certificate
         if 10 * tol * scale < bound < np.inf and n_iter < max_iter:
             continue
         certificate = penalty.certificate(W, gradient)
         if not certificate > tol * scale or n_iter >= max_iter:
             break
-    done = bool(certificate <= tol * scale)
-    return CodingResult(W, history[-1], certificate, n_iter, done, np.array(history), last_step)
+    return CodingResult(
+        code=W,
+        objective=history[-1],
+        certificate=certificate,
+        n_iter=n_iter,
+        converged=bool(certificate <= tol * scale),
+        objective_history=np.array(history),
+        step=last_step,
+    )
 
 
 # book/coding.ipynb#half-of-the-numbers
@@ -367,58 +379,7 @@ class _HalfL1:
         away = gradient.copy()
         at_zero = np.maximum(np.abs(slope) - self.strength, 0.0)
         away[self.d :] = np.where(off == 0, at_zero, slope + self.strength * np.sign(off))
-        return _norm(away)
-
-
-# book/coding.ipynb#the-packages-function
-def _check_target(target: FactoredMetric, L: Floats) -> int:
-    if not isinstance(target, FactoredMetric):
-        raise TypeError(
-            f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
-            " FactoredMetric.from_dense(M)"
-        )
-    if target.n_features != L.shape[1]:
-        raise ValueError(
-            f"target is a metric on {target.n_features} features but dictionary has"
-            f" {L.shape[1]} columns: both must be of the same task"
-        )
-    return len(L)
-
-
-# book/coding.ipynb#the-packages-function
-def _check_coding(
-    dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
-) -> tuple[Floats, Floats]:
-    """The dictionary as an array; every argument checked before any work is done."""
-    L = _finite(dictionary, "dictionary", order="C")
-    d = _check_target(target, L)
-    if not _is_real(code_penalty) or not 0.0 <= code_penalty < np.inf:
-        raise ValueError(f"code_penalty is {code_penalty!r}: use a finite number >= 0")
-    if init is not None and np.shape(init) != (d, d):
-        raise ValueError(
-            f"init has shape {np.shape(init)} but dictionary has {d} rows: use shape ({d}, {d})"
-        )
-    start = np.zeros((d, d))
-    if init is not None:
-        start = _finite(init, "init")
-    return L, start / 2 + start.T / 2
-
-
-# book/coding.ipynb#the-packages-function
-def _check_size(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
-    """The scale of the certificate and the norm of A; an error where squares are lost."""
-    sizes = np.array([_norm(smooth.gram), _norm(smooth.projected)])
-    with np.errstate(over="ignore"):
-        overflow = not np.isfinite((*sizes**2, smooth.constant)).all()
-    if overflow or (sizes[0] == 0.0 and L.any()):
-        raise ValueError(
-            f"dictionary has entries up to {abs(L).max():.1e} and target has the norm"
-            f" {np.sqrt(2 * smooth.constant):.1e}, whose squares"
-            f" {'overflow' if overflow else 'vanish'}: rescale them"
-        )
-    largest = linalg.norm(smooth.gram, 2)
-    rounding = np.finfo(float).eps * largest * np.sqrt(2 * smooth.constant)  # of L M L'
-    return float(max(sizes[1], rounding)), max(largest, np.finfo(float).tiny ** 0.5)
+        return scaled_norm(away)
 
 
 # book/coding.ipynb#the-packages-function
@@ -443,8 +404,29 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     target = target.symmetrized()
     projected = target.project(dictionary)
     return CodeLoss(
-        dictionary @ dictionary.T, (projected + projected.T) / 2, 0.5 * target.inner(target)
+        gram=dictionary @ dictionary.T,
+        projected=(projected + projected.T) / 2,
+        constant=0.5 * target.inner(target),
     )
+
+
+# book/coding.ipynb#the-packages-function
+def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
+    """Scale of the certificate and norm of A; an error where squares leave the floats."""
+    gram_size = scaled_norm(smooth.gram)
+    projected_size = scaled_norm(smooth.projected)
+    with np.errstate(over="ignore"):
+        squares = np.array([gram_size, projected_size]) ** 2
+    overflow = not np.isfinite([*squares, smooth.constant]).all()
+    if overflow or (gram_size == 0.0 and L.any()):
+        raise ValueError(
+            f"dictionary has entries up to {abs(L).max():.1e} and target has the norm"
+            f" {np.sqrt(2 * smooth.constant):.1e}, whose squares"
+            f" {'overflow' if overflow else 'vanish'}: rescale them"
+        )
+    curvature = linalg.norm(smooth.gram, 2)
+    rounding = np.finfo(float).eps * curvature * np.sqrt(2 * smooth.constant)  # of L M L'
+    return float(max(projected_size, rounding)), max(curvature, np.finfo(float).tiny ** 0.5)
 
 
 # book/coding.ipynb#the-packages-function
@@ -505,29 +487,50 @@ def code_metric(
     >>> code_metric(np.eye(3)[:2], target, code_penalty=0.2).code.round(6).tolist()
     [[2.0, 0.3], [0.3, 1.0]]
     """
-    _check_run(tol, max_iter)
-    L, start = _check_coding(dictionary, target, code_penalty, init)
-    with np.errstate(over="ignore", invalid="ignore"):  # named by _check_size
+    L = check_dense(dictionary, "dictionary", order="C")
+    d = len(L)
+    if not isinstance(target, FactoredMetric):
+        raise TypeError(
+            f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
+            " FactoredMetric.from_dense(M)"
+        )
+    if target.n_features != L.shape[1]:
+        raise ValueError(
+            f"target is a metric on {target.n_features} features but dictionary has"
+            f" {L.shape[1]} columns: both must be of the same task"
+        )
+    real(0).check("code_penalty", code_penalty)
+    start = np.zeros((d, d)) if init is None else check_dense(init, "init")
+    if start.shape != (d, d):
+        raise ValueError(
+            f"init has shape {start.shape} but dictionary has {d} rows: use shape ({d}, {d})"
+        )
+    start = start / 2 + start.T / 2
+
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
         smooth = code_loss(L, target)
-        penalty = OffDiagonalL1(code_penalty)
-    scale, largest = _check_size(L, smooth)
-    if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
-        start = penalty.prox(smooth.projected, 1.0)
+    scale, curvature = _scale_and_curvature(L, smooth)
+    # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
+    if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
+        start = OffDiagonalL1(code_penalty).prox(smooth.projected)
     half = _HalfLoss(smooth)
-    parts = half, _HalfL1(code_penalty, len(L)), half.pack(start), largest**-2
-    result = fista(*parts, tol, max_iter, scale, affine_gradient=True)
-    if not result.converged:
-        _warn_not_converged(result, tol * scale, smooth.gram)
-    return replace(result, code=half.unpack(result.code) if result.n_iter else start)
-
-
-# book/coding.ipynb#the-packages-function
-def _warn_not_converged(result: CodingResult, wanted: float, gram: Floats) -> None:
-    warnings.warn(
-        f"code_metric stopped after {result.n_iter} steps with certificate"
-        f" {result.certificate:.2e}; tol asks for {wanted:.2e}. The condition number of the"
-        f" problem is {np.linalg.cond(gram) ** 2:.1e}: raise max_iter, or make the rows of"
-        " dictionary orthonormal (then one soft threshold is exact)",
-        ConvergenceWarning,
-        stacklevel=3,
+    result = fista(
+        half,
+        _HalfL1(code_penalty, d),
+        half.pack(start),
+        step=curvature**-2,
+        tol=tol,
+        max_iter=max_iter,
+        scale=scale,
+        affine_gradient=True,
     )
+    if not result.converged:
+        warnings.warn(
+            f"code_metric stopped after {result.n_iter} steps with certificate"
+            f" {result.certificate:.2e}; tol asks for {tol * scale:.2e}. The condition number of"
+            f" the problem is {np.linalg.cond(smooth.gram) ** 2:.1e}: raise max_iter, or make the"
+            " rows of dictionary orthonormal (then one soft threshold is exact)",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return replace(result, code=half.unpack(result.code) if result.n_iter else start)

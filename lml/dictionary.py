@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
-from lml.coding import _finite
-from lml.metrics import FactoredMetric, _is_whole, _svd
+from lml.metrics import FactoredMetric
 from lml.triplets import triplet_gradient
-from lml.utils.typing import Floats, Matrix, MatrixLike
+from lml.utils.linalg import is_symmetric, svd
+from lml.utils.typing import Floats, MatrixLike
+from lml.utils.validation import check_dense, real, whole
 
 __all__ = [
     "DictionaryStep",
@@ -31,6 +32,7 @@ __all__ = [
     "dictionary_step",
     "keep_codes",
     "keep_metrics",
+    "line_search",
     "polar_factors",
 ]
 
@@ -71,8 +73,7 @@ def dictionary_gradient(dictionary: Floats, code: Floats, gradient: FactoredMetr
 
 
 # book/dictionary.ipynb#what-the-step-is-meant-to-lower
-def _value_and_slope(
-    dictionary: Floats,
+def _step_objective(
     code: Floats,
     X: MatrixLike,
     triplets: ArrayLike,
@@ -80,23 +81,28 @@ def _value_and_slope(
     memory: "GradientMemory | RunningGradient | None",
     codes: Mapping[Hashable, Floats] | None,
     dictionary_penalty: float,
-) -> tuple[float, Callable[[], Floats]]:
-    """What a step lowers, and a function for its gradient, which trials do not need."""
-    value, G = triplet_gradient(FactoredMetric(0.0, dictionary, code), X, triplets, metric_type)
-    old_slope = None
-    n_tasks = 1
-    if memory is not None:
-        old_value, old_slope, n_old = memory.terms(dictionary, codes or {})
-        value = value + old_value
-        n_tasks = 1 + n_old
+) -> Callable[[Floats], tuple[float, Callable[[], Floats]]]:
+    """What a step lowers: of L, the value and a function for the gradient, which trials skip."""
 
-    def slope() -> Floats:
-        own = dictionary_gradient(dictionary, code, G)
-        total = own if old_slope is None else own + old_slope
-        return total / n_tasks + 2 * dictionary_penalty * dictionary
+    def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
+        metric = FactoredMetric(0.0, L, code)
+        value, G = triplet_gradient(metric, X, triplets, metric_type)
+        n_tasks = 1
+        if memory is not None:
+            old_value, old_slope, n_old = memory.terms(L, codes or {})
+            value += old_value
+            n_tasks += n_old
+        value = float(value / n_tasks + dictionary_penalty * np.sum(L * L))
 
-    penalty = dictionary_penalty * np.sum(dictionary * dictionary)
-    return float(value / n_tasks + penalty), slope
+        def slope() -> Floats:
+            total = dictionary_gradient(L, code, G)
+            if memory is not None:
+                total = total + old_slope
+            return total / n_tasks + 2 * dictionary_penalty * L
+
+        return value, slope
+
+    return objective
 
 
 # book/dictionary.ipynb#what-the-step-is-meant-to-lower
@@ -142,9 +148,32 @@ def dictionary_objective(
     Derived in chapter 14 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
     Paper: section IV-C, eq. 14.
     """
-    parts = (code, X, triplets, metric_type, memory, codes, dictionary_penalty)
-    value, slope = _value_and_slope(dictionary, *parts)
+    objective = _step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    value, slope = objective(dictionary)
     return value, slope()
+
+
+# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
+def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, float]:
+    """Best symmetric part of rank `rank`, and the relative error of leaving out the rest."""
+    X = gradient.factor
+    K = gradient.core
+    if sparse.issparse(X):  # the Gram matrix of X gives the spectrum of X'KX and `rank` dense rows
+        values, vectors = linalg.eigh((X @ X.T).toarray())
+        keep = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
+        root = np.sqrt(values[keep])
+        vectors = vectors[:, keep]
+        inner = (vectors * root).T @ ((K if K.ndim == 2 else np.diag(K)) @ (vectors * root))
+        theta, turn = linalg.eigh((inner + inner.T) / 2)
+        order = np.argsort(-np.abs(theta), kind="stable")
+        theta = theta[order]
+        rows = ((vectors / root) @ turn[:, order[:rank]]).T @ X
+    else:
+        spectrum = gradient.compress()
+        theta = spectrum.core
+        rows = spectrum.factor[:rank].copy()  # not a view of all
+    error = linalg.norm(theta[rank:]) / max(linalg.norm(theta), np.finfo(float).tiny)
+    return FactoredMetric(gradient.alpha, rows, theta[:rank].copy()), float(error)
 
 
 # book/dictionary.ipynb#remembering-old-tasks-without-their-rows
@@ -179,8 +208,7 @@ class GradientMemory:
     """
 
     def __init__(self, rank: int) -> None:
-        if not _is_whole(rank) or rank < 1:
-            raise ValueError(f"rank is {rank!r}: use an integer >= 1")
+        whole(1).check("rank", rank)
         self.rank = int(rank)
         self.gradients: dict[Hashable, FactoredMetric] = {}
         self.errors: dict[Hashable, float] = {}
@@ -222,32 +250,6 @@ class GradientMemory:
 
     def change_basis(self, change: Floats) -> None:
         """Nothing to do: the gradients live in the D features, not in the dictionary."""
-
-
-# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
-def _gram_spectrum(X: Matrix, K: Matrix, rank: int) -> tuple[Floats, Floats]:
-    """Spectrum of X'KX for CSR X through its Gram matrix: only `rank` dense rows are formed."""
-    values, vectors = linalg.eigh((X @ X.T).toarray())
-    keep = values > max(values[-1], 0.0) * len(values) * np.finfo(float).eps
-    root = np.sqrt(values[keep])
-    vectors = vectors[:, keep]
-    inner = (vectors * root).T @ ((K if K.ndim == 2 else np.diag(K)) @ (vectors * root))
-    theta, turn = linalg.eigh((inner + inner.T) / 2)
-    order = np.argsort(-np.abs(theta), kind="stable")
-    return theta[order], ((vectors / root) @ turn[:, order[:rank]]).T @ X
-
-
-# book/dictionary.ipynb#remembering-old-tasks-without-their-rows
-def _low_rank(gradient: FactoredMetric, rank: int) -> tuple[FactoredMetric, float]:
-    """Best symmetric part of rank `rank`, and the relative error of leaving out the rest."""
-    if sparse.issparse(gradient.factor):
-        theta, rows = _gram_spectrum(gradient.factor, gradient.core, rank)
-    else:
-        spectrum = gradient.compress()
-        theta = spectrum.core
-        rows = spectrum.factor[:rank].copy()  # not a view of all
-    error = linalg.norm(theta[rank:]) / max(linalg.norm(theta), np.finfo(float).tiny)
-    return FactoredMetric(gradient.alpha, rows, theta[:rank].copy()), float(error)
 
 
 # book/dictionary.ipynb#a-memory-that-does-not-grow
@@ -331,7 +333,7 @@ def polar_factors(dictionary: ArrayLike) -> tuple[Floats, Floats]:
     >>> change.round(6).tolist(), rows.round(6).tolist()
     ([[5.0]], [[0.6, 0.8]])
     """
-    L = _finite(dictionary, "dictionary", order="C")
+    L = check_dense(dictionary, "dictionary", order="C")
     if L.shape[0] > L.shape[1]:
         raise ValueError(
             f"dictionary has {L.shape[0]} rows in {L.shape[1]} features: at most"
@@ -341,14 +343,11 @@ def polar_factors(dictionary: ArrayLike) -> tuple[Floats, Floats]:
     if squares[0] > 0.01 * squares[-1]:  # rows after a step; otherwise squaring loses digits
         roots = np.sqrt(squares)
         return (left * roots) @ left.T, (left / roots) @ (left.T @ L)
-    left, values, right = _svd(L)
+    left, values, right = svd(L)
     return (left * values) @ left.T, left @ right
 
 
-def _symmetric(A: Matrix) -> bool:
-    return isinstance(A, np.ndarray) and np.array_equal(A, A.T)
-
-
+# book/dictionary.ipynb#orthonormal-rows-and-the-change-of-basis
 def keep_codes(code: Floats, change: Floats) -> Floats:
     """The code S' W S: with it the metric is unchanged by the normalisation L = S Q.
 
@@ -371,7 +370,7 @@ def keep_codes(code: Floats, change: Floats) -> Floats:
     leaves W_s alone.
     """
     moved = change.T @ code @ change
-    return (moved + moved.T) / 2 if _symmetric(code) else moved
+    return (moved + moved.T) / 2 if is_symmetric(code) else moved
 
 
 # book/dictionary.ipynb#how-far
@@ -402,7 +401,7 @@ class DictionaryStep:
 
 
 # book/dictionary.ipynb#how-far
-def _line_search(
+def line_search(
     objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
     L: Floats,
     max_move: float,
@@ -411,7 +410,33 @@ def _line_search(
 ) -> tuple[Floats, float, float, float, int]:
     """Halve the step along minus the gradient until Armijo's condition holds.
 
-    `objective` gives the value and a function for the gradient, which trials do not need.
+    Parameters
+    ----------
+    objective : callable
+        ``objective(L)`` returns the value and a function for the gradient, which trials do
+        not need.
+    L : ndarray
+        Where the search begins.
+    max_move : float
+        Length of the first trial, as a fraction of ||L||_F.
+    max_backtracks : int
+        How often the trial step may be halved, at least 0.
+    sufficient : float, default=1e-4
+        The share c of what the gradient promises.
+
+    Returns
+    -------
+    moved : ndarray
+        The first trial that is accepted; L itself where none is, or the gradient is zero.
+    step : float
+        The accepted multiple of the gradient, or 0.
+    before, after : float
+        The objective at L and at the moved L.
+    n_backtracks : int
+
+    Notes
+    -----
+    Derived in chapter 14 (dictionary), eq. (dictionary-armijo).
     """
     before, gradient = objective(L)
     slope = gradient()
@@ -471,34 +496,26 @@ def dictionary_step(
     Derived in chapter 14 (dictionary), eqs. (dictionary-armijo) and (dictionary-polar).
     Paper: section IV-C, eq. 14 and Algorithm 2, line 12.
     """
-    X = X if sparse.issparse(X) else np.asarray(X)
-    L = _check_step(dictionary, code, X, dictionary_penalty, max_move)
-
-    def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
-        return _value_and_slope(
-            L, code, X, triplets, metric_type, memory, codes, dictionary_penalty
-        )
-
-    moved, step, before, after, n = _line_search(objective, L, max_move, max_backtracks)
-    change, rows = polar_factors(moved)
-    return DictionaryStep(rows, change, step, before, after, n)
-
-
-# book/dictionary.ipynb#how-far
-def _check_step(
-    dictionary: ArrayLike, code: Floats, X: Matrix, dictionary_penalty: float, max_move: float
-) -> Floats:
-    L = _finite(dictionary, "dictionary", order="C")
-    d, n_features = L.shape
+    L = check_dense(dictionary, "dictionary", order="C")
+    d = len(L)
     if np.shape(code) != (d, d):
         raise ValueError(f"code has shape {np.shape(code)}, dictionary {d} rows: use ({d}, {d})")
-    if X.shape[1] != n_features:
-        raise ValueError(f"X has {X.shape[1]} features, dictionary {n_features}: use the same")
-    if not 0.0 <= dictionary_penalty < np.inf:
-        raise ValueError(f"dictionary_penalty is {dictionary_penalty!r}: use a number >= 0")
-    if not 0.0 < max_move < np.inf:
-        raise ValueError(f"max_move is {max_move!r}: use a positive number")
-    return L
+    real(0).check("dictionary_penalty", dictionary_penalty)
+    real(0, above=True).check("max_move", max_move)
+    whole(0).check("max_backtracks", max_backtracks)
+    objective = _step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    moved, step_size, before, after, n_backtracks = line_search(
+        objective, L, max_move, max_backtracks
+    )
+    change, rows = polar_factors(moved)
+    return DictionaryStep(
+        dictionary=rows,
+        change=change,
+        step_size=step_size,
+        objective_before=before,
+        objective_after=after,
+        n_backtracks=n_backtracks,
+    )
 
 
 # book/dictionary.ipynb#two-policies-for-old-tasks
@@ -588,32 +605,6 @@ class MovingCodes(Mapping[Any, Floats]):
         vars(self).update(parts)
         self._lock()  # a copy is locked too
 
-    def _change(self, first: int) -> Floats | None:
-        """The product of all moves from one on, by blocks; None if there is none."""
-        product = None
-        while first < self._count:
-            k = 0
-            while first % 2 ** (k + 1) == 0 and first + 2 ** (k + 1) <= self._count:
-                k += 1
-            block = self._moves[k, first >> k]
-            product = block if product is None else product @ block
-            first += 2**k
-        return product
-
-    def _append(self, change: Floats) -> None:
-        """Add a move, and the blocks that it completes."""
-        k = 0
-        place = self._count
-        self._count = self._count + 1
-        self._moves[0, place] = change
-        change.flags.writeable = False
-        while place % 2 and (k, place - 1) in self._moves:
-            change = self._moves[k, place - 1] @ change
-            k = k + 1
-            place = place // 2
-            self._moves[k, place] = change
-            change.flags.writeable = False
-
     def __getitem__(self, task: Any) -> Floats:
         return self._read(task, {})
 
@@ -628,6 +619,18 @@ class MovingCodes(Mapping[Any, Floats]):
             code = keep_codes(code, change)
             code.flags.writeable = False
         return code
+
+    def _change(self, first: int) -> Floats | None:
+        """The product of all moves from one on, by blocks; None if there is none."""
+        product = None
+        while first < self._count:
+            k = 0
+            while first % 2 ** (k + 1) == 0 and first + 2 ** (k + 1) <= self._count:
+                k += 1
+            block = self._moves[k, first >> k]
+            product = block if product is None else product @ block
+            first += 2**k
+        return product
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._codes)
@@ -709,6 +712,20 @@ class MovingCodes(Mapping[Any, Floats]):
             k = 0
             while self._moves.pop((k, place >> k), None) is not None and not place >> k & 1:
                 k += 1
+
+    def _append(self, change: Floats) -> None:
+        """Add a move, and the blocks that it completes."""
+        k = 0
+        place = self._count
+        self._count += 1
+        self._moves[0, place] = change
+        change.flags.writeable = False
+        while place % 2 and (k, place - 1) in self._moves:
+            change = self._moves[k, place - 1] @ change
+            k += 1
+            place //= 2
+            self._moves[k, place] = change
+            change.flags.writeable = False
 
     @property
     def nbytes(self) -> int:

@@ -13,22 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils import check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
-from lml.metrics import _check_finite
-from lml.triplets import _check_rows, _count
+from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_dense, check_matrix, optional, whole
 
-__all__ = ["DictionaryReport", "complete_dictionary", "initial_dictionary", "orthonormal_rows"]
-
-
-# book/initialization.ipynb#an-orthonormal-basis-of-the-row-space
-def _unit_rows(L: Floats) -> Floats:
-    """The nonzero rows, scaled to unit length without overflow."""
-    largest = np.abs(L).max(axis=1, initial=0.0)
-    L = L[largest > 0] / largest[largest > 0, None]
-    return L / np.linalg.norm(L, axis=1, keepdims=True)
+__all__ = [
+    "DictionaryReport",
+    "complete_dictionary",
+    "initial_dictionary",
+    "orthonormal_rows",
+    "residual_directions",
+]
 
 
 # book/initialization.ipynb#an-orthonormal-basis-of-the-row-space
@@ -65,67 +62,81 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> Floats:
     >>> abs(Q).round(6).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    L = np.asarray(L, dtype=float)
-    if L.ndim != 2:
-        raise ValueError(f"L has shape {L.shape}: give a two-dimensional array of rows")
-    _check_finite(L, "L")
-    L = _unit_rows(L)
-    if not L.size:
-        return L
-    R, order = linalg.qr(L.T, mode="r", pivoting=True)
-    tol = 10 * max(L.shape) * np.finfo(float).eps if tol is None else tol
+    rows = check_dense(L, "L", ensure_min_samples=0)
+    # unit length, by the largest entry first: no square overflows; rows of zeros go
+    largest = np.abs(rows).max(axis=1)
+    rows = rows[largest > 0] / largest[largest > 0, None]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    if not rows.size:
+        return rows
+    # the independent rows, in their order
+    R, order = linalg.qr(rows.T, mode="r", pivoting=True)
+    tol = 10 * max(rows.shape) * np.finfo(float).eps if tol is None else tol
     chosen = np.sort(order[: np.sum(np.abs(np.diag(R)) > tol)])
-    Q, R = linalg.qr(L[chosen].T, mode="economic")
+    # eq. (init-gram-schmidt) up to signs
+    Q, R = linalg.qr(rows[chosen].T, mode="economic")
     return (Q * np.sign(np.diag(R))).T
 
 
 # book/initialization.ipynb#step-2-completion
-_ROWS = 2000  # rows that enter a Gram matrix; more are thinned at random
+_ROWS = 2000  # samples that enter a Gram matrix; more are thinned at random
 
 
-def _residual_scatter(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
-    """R'R for the residual R of the rows less their mean, and its trace before projecting."""
-    if sparse.issparse(X):
-        scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
-    else:
-        scatter = (X - mean).T @ (X - mean)
-    left = scatter - (scatter @ L.T) @ L
-    return left - L.T @ (L @ left), np.trace(scatter)
-
-
-# book/initialization.ipynb#step-2-completion
-def _residual_gram(L: Floats, X: Matrix, mean: Floats) -> tuple[Floats, float]:
-    """RR' and its trace before projecting."""
-    X = X if sparse.issparse(X) else X - mean
-    gram = safe_sparse_dot(X, X.T, dense_output=True)
-    inside = safe_sparse_dot(X, L.T, dense_output=True)
-    if sparse.issparse(X) and mean.any():
-        inside = inside - inside.mean(axis=0)
-        gram = gram - gram.mean(axis=0)
-        gram -= gram.mean(axis=1, keepdims=True)
-    return gram - inside @ inside.T, np.trace(gram)
-
-
-# book/initialization.ipynb#step-2-completion
-def _residual_directions(
+def residual_directions(
     L: Floats,
     X: Matrix,
     n_directions: int,
     center: bool,
     rng: np.random.RandomState | np.random.Generator,
 ) -> Floats:
-    """Leading principal directions of the rows of X outside the span of L, unit rows."""
+    """Leading principal directions of samples outside the span of a dictionary.
+
+    Parameters
+    ----------
+    L : ndarray of shape (n_rows, n_features)
+        Orthonormal rows; trusted, as is all else.
+    X : {ndarray, CSR matrix} of shape (n_samples, n_features)
+    n_directions : int
+    center : bool
+        Whether the mean of the samples is subtracted first.
+    rng : RandomState or Generator
+        Thins the samples where there are many of many features.
+
+    Returns
+    -------
+    ndarray of shape (at most n_directions, n_features)
+        Rows orthogonal to those of L, by decreasing size of the residual.
+
+    Notes
+    -----
+    Derived in chapter 13 (initialization), eqs. (init-residual) and (init-side).
+    """
     n, D = X.shape
     if min(n, D) > _ROWS:
         X = X[np.sort(rng.permutation(n)[:_ROWS])]
     mean = np.asarray(X.mean(axis=0)).ravel() if center else np.zeros(D)
-    primal = n >= D and D <= _ROWS
-    square, total = (_residual_scatter if primal else _residual_gram)(L, X, mean)
+    by_features = n >= D and D <= _ROWS
+    if by_features:  # R'R = (I - L'L) X'X (I - L'L)
+        if sparse.issparse(X):
+            scatter = (X.T @ X).toarray() - X.shape[0] * np.outer(mean, mean)
+        else:
+            scatter = (X - mean).T @ (X - mean)
+        left = scatter - (scatter @ L.T) @ L
+        square = left - L.T @ (L @ left)
+    else:  # RR', eq. (init-side); CSR samples are centered in the products
+        centered = X if sparse.issparse(X) else X - mean
+        scatter = times_transpose(centered, centered)
+        inside = times_transpose(centered, L)
+        if sparse.issparse(X) and mean.any():
+            inside = inside - inside.mean(axis=0)
+            scatter = scatter - scatter.mean(axis=0)
+            scatter -= scatter.mean(axis=1, keepdims=True)
+        square = scatter - inside @ inside.T
     values, vectors = linalg.eigh(square)
     order = np.argsort(-values)[:n_directions]
-    vectors = vectors[:, order[values[order] > 1e-12 * total]]
-    if not primal:
-        vectors = safe_sparse_dot(X.T, vectors, dense_output=True)  # sums to zero if centred
+    vectors = vectors[:, order[values[order] > 1e-12 * np.trace(scatter)]]
+    if not by_features:
+        vectors = times_transpose(X.T, vectors.T)  # sums to zero if centered
     return _fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
@@ -172,29 +183,30 @@ def complete_dictionary(
     >>> abs(complete_dictionary([[1.0, 0.0, 0.0]], X, 2)).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
-    return _complete(L, X, n_components, random_state, center)[0]
+    X = check_matrix(X)
+    start = orthonormal_rows(L)
+    if start.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"L has {start.shape[1]} features but X has {X.shape[1]}: give both the same columns"
+        )
+    whole(1).check("n_components", n_components)
+    d = min(n_components, X.shape[1])
+    return _complete(start, X, d, center, check_random_state(random_state))[0]
 
 
 # book/initialization.ipynb#step-2-completion
 def _complete(
-    L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed, center: bool
-) -> tuple[Floats, tuple[int, int, int]]:
-    """The completed dictionary and how many rows came from L, the residual and chance."""
-    X = _check_rows(X).astype(float)
-    L = orthonormal_rows(L)
-    if L.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"L has {L.shape[1]} features but X has {X.shape[1]}: give both the same columns"
-        )
-    d = min(_count(n_components, "n_components"), X.shape[1])
-    rng = check_random_state(random_state)
-    sizes = [min(len(L), d)]
+    L: Floats, X: Matrix, d: int, center: bool, rng: np.random.RandomState
+) -> tuple[Floats, int, int]:
+    """Orthonormal rows completed to d, and how many came from the residual and from chance."""
+    n_given = min(len(L), d)
     if len(L) < d:
-        L = orthonormal_rows(np.vstack([L, _residual_directions(L, X, d - len(L), center, rng)]))
-    sizes.append(min(len(L), d) - sizes[0])
+        residual = residual_directions(L, X, d - len(L), center, rng)
+        L = orthonormal_rows(np.vstack([L, residual]))
+    n_residual = min(len(L), d) - n_given
     while len(L) < d:  # once, unless a draw is dependent
         L = orthonormal_rows(np.vstack([L, rng.standard_normal((d - len(L), L.shape[1]))]))
-    return L[:d], (*sizes, d - sum(sizes))
+    return L[:d], n_residual, d - n_given - n_residual
 
 
 # book/initialization.ipynb#step-3-how-much-of-each
@@ -281,11 +293,21 @@ def initial_dictionary(
     >>> L.shape, report.n_random
     ((3, 3), 1)
     """
-    X = _check_rows(X).astype(float)
-    d = min(_count(n_components, "n_components"), X.shape[1])
+    X = check_matrix(X)
+    whole(1).check("n_components", n_components)
+    optional(whole(1)).check("n_basis", n_basis)
+    d = min(n_components, X.shape[1])
     rng = check_random_state(random_state)
-    n_basis = -(-d // 4) if n_basis is None else _count(n_basis, "n_basis")
+    if n_basis is None:
+        n_basis = -(-d // 4)  # a quarter, rounded up
     basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
-    dictionary, sizes = _complete(basis, X, d, rng, center)
-    report = DictionaryReport(len(basis), basis_rank(basis), *sizes)
+    start = orthonormal_rows(basis)
+    dictionary, n_residual, n_random = _complete(start, X, d, center, rng)
+    report = DictionaryReport(
+        n_basis=len(basis),
+        basis_rank=basis_rank(basis),
+        n_fisher=d - n_residual - n_random,
+        n_residual=n_residual,
+        n_random=n_random,
+    )
     return (dictionary, report) if return_report else dictionary

@@ -27,10 +27,9 @@ from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
     MovingCodes,
-    _line_search,
-    _symmetric,
     dictionary_step,
     keep_codes,
+    line_search,
     polar_factors,
 )
 from lml.initialization import initial_dictionary
@@ -42,6 +41,7 @@ from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
 from lml.state import SavedLearnerMixin, about, decode, encode, expect
 from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
+from lml.utils.linalg import is_symmetric
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
@@ -786,8 +786,9 @@ def _squared_norms(metrics: Mapping[Any, FactoredMetric]) -> dict[Any, float]:
 
 
 def _both_symmetric(W: Floats, M: FactoredMetric) -> bool:
-    """Whether a code and its metric are symmetric."""
-    return _symmetric(W) and (M.core.ndim == 1 or _symmetric(M.core))
+    """Whether a code and its metric are symmetric; a sparse core counts as not."""
+    dense = isinstance(M.core, np.ndarray)
+    return is_symmetric(W) and dense and (M.core.ndim == 1 or is_symmetric(M.core))
 
 
 def _products(
@@ -911,7 +912,7 @@ def residual_step(
     def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
         return _residual_objective(L, codes, metrics, sizes, dictionary_penalty, symmetric)
 
-    moved, step, before, after, n = _line_search(objective, dictionary, max_move, 20)
+    moved, step, before, after, n = line_search(objective, dictionary, max_move, 20)
     change, rows = polar_factors(moved)
     return DictionaryStep(rows, change, step, before, after, n)
 

@@ -12,25 +12,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
-from lml.metrics import _is_real
+from lml.utils.linalg import scaled, scaled_norm
 from lml.utils.typing import Floats
+from lml.utils.validation import real
 
 __all__ = ["OffDiagonalL1", "nearest_psd"]
 
 
 # book/penalties.ipynb#the-penalty-and-its-value
 def _square(W: ArrayLike, name: str = "W") -> Floats:
+    """A real square matrix as an array of floats."""
     if sparse.issparse(W) or np.iscomplexobj(W):
         raise TypeError(f"{name} must be a real dense matrix, but it is {W!r}")
     W = np.asarray(W, dtype=float)
     if W.ndim != 2 or W.shape[0] != W.shape[1]:
         raise ValueError(f"{name} must be a square matrix, but its shape is {W.shape}")
-    return W
-
-
-def _with_diagonal(W: Floats, source: Floats) -> Floats:
-    """W (changed in place) with the diagonal of source."""
-    np.fill_diagonal(W, source.diagonal())
     return W
 
 
@@ -46,10 +42,8 @@ class OffDiagonalL1:
 
     Raises
     ------
-    TypeError
-        When strength is not a real number.
-    ValueError
-        When strength is negative, NaN or infinite.
+    InvalidParameterError
+        A ValueError and TypeError, when strength is no such number.
 
     Notes
     -----
@@ -70,18 +64,13 @@ class OffDiagonalL1:
     strength: float
 
     def __post_init__(self) -> None:
-        if not _is_real(self.strength):
-            raise TypeError(f"strength must be a real number, but it is {self.strength!r}")
-        if not 0 <= self.strength < np.inf:
-            raise ValueError(
-                f"strength must be non-negative and finite, but it is {self.strength!r};"
-                " for a diagonal code use strength_max"
-            )
+        real(0).check("strength", self.strength)
 
     def value(self, W: ArrayLike) -> float:
         """The penalty of a square matrix W (d, d), a float."""
-        W = np.abs(_square(W))
-        return float(self.strength * _with_diagonal(W, np.zeros_like(W)).sum())
+        sizes = np.abs(_square(W))
+        np.fill_diagonal(sizes, 0.0)
+        return float(self.strength * sizes.sum())
 
     # book/penalties.ipynb#the-proximal-operator-entry-by-entry
     def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:
@@ -105,10 +94,11 @@ class OffDiagonalL1:
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
         W = _square(W)
-        if not _is_real(step) or not 0 <= step < np.inf:
-            raise ValueError(f"step must be a non-negative finite number, but it is {step!r}")
+        real(0).check("step", step)
         threshold = step * self.strength
-        return _with_diagonal(W - np.clip(W, -threshold, threshold), W)
+        shrunk = W - np.clip(W, -threshold, threshold)
+        np.fill_diagonal(shrunk, W.diagonal())
+        return shrunk
 
     # book/penalties.ipynb#a-certificate-of-optimality
     def certificate(self, W: ArrayLike, gradient: ArrayLike) -> float:
@@ -137,7 +127,8 @@ class OffDiagonalL1:
         strength = float(self.strength)
         at_zero = np.maximum(np.abs(G) - strength, 0.0)
         distance = np.where(W == 0, at_zero, G + strength * np.sign(W))
-        return _norm(_with_diagonal(distance, G))
+        np.fill_diagonal(distance, G.diagonal())
+        return scaled_norm(distance)
 
     # book/penalties.ipynb#when-is-the-code-diagonal
     @staticmethod
@@ -163,29 +154,14 @@ class OffDiagonalL1:
         """
         residual = _square(B)
         if gram is not None:
-            A, _ = _scaled(_square(gram, "gram"))  # a factor of A leaves A diag(w) A as it is
+            A, _ = scaled(_square(gram, "gram"))  # a factor of A leaves A diag(w) A as it is
             if A.shape != residual.shape:
                 raise ValueError(f"B has shape {residual.shape}, but gram has shape {A.shape}")
             weights = linalg.lstsq(A * A, residual.diagonal())[0]
             residual = (A * weights) @ A - residual
-        off = _with_diagonal(np.abs(residual), np.zeros_like(residual))
+        off = np.abs(residual)
+        np.fill_diagonal(off, 0.0)
         return float(off.max(initial=0.0))
-
-
-# book/penalties.ipynb#a-certificate-of-optimality
-def _scaled(X: Floats) -> tuple[Floats, int]:
-    """X divided by the power of two above its entries, and the exponent."""
-    largest = np.abs(X).max(initial=0.0)
-    power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
-    if abs(power) < 1000:
-        return X * 2.0**-power, power  # the same bits, faster
-    return np.ldexp(X, -power), power
-
-
-def _norm(X: Floats) -> float:
-    """The Frobenius norm; its squares neither overflow nor vanish."""
-    X, power = _scaled(X)
-    return float(np.ldexp(np.linalg.norm(X), power))
 
 
 # book/penalties.ipynb#a-threshold-can-break-a-metric

@@ -6,9 +6,8 @@ distance to one target metric plus a constant. The functions give the target, bo
 objectives and the penalties that keep the minimiser where it is.
 """
 
-import numpy as np
-
-from lml.metrics import FactoredMetric, _is_real
+from lml.metrics import FactoredMetric
+from lml.utils.validation import real
 
 __all__ = [
     "dropped_constant",
@@ -17,25 +16,6 @@ __all__ = [
     "surrogate_penalty",
     "target_metric",
 ]
-
-
-# book/surrogate.ipynb#functions
-def _check_rate(learning_rate: float) -> float:
-    """The learning rate as a float; it must be positive and finite."""
-    if not (_is_real(learning_rate) and 0 < learning_rate < np.inf):
-        raise ValueError(f"learning_rate is {learning_rate!r}: give a finite number above 0")
-    return float(learning_rate)
-
-
-def _check_same_space(**metrics: FactoredMetric) -> None:
-    """All metrics must have the same number of features."""
-    (first, one), *rest = metrics.items()
-    for name, other in rest:
-        if other.n_features != one.n_features:
-            raise ValueError(
-                f"{name} has {other.n_features} features but {first} has {one.n_features}: "
-                "use metrics of one task"
-            )
 
 
 # book/surrogate.ipynb#functions
@@ -71,8 +51,8 @@ def target_metric(
     >>> target_metric(FactoredMetric.identity(2), G, 0.5).to_dense().tolist()
     [[0.5, -1.0], [-1.0, -1.0]]
     """
-    _check_same_space(metric=metric, gradient=gradient)
-    return metric - _check_rate(learning_rate) * gradient
+    real(0, above=True).check("learning_rate", learning_rate)
+    return metric - float(learning_rate) * gradient
 
 
 # book/surrogate.ipynb#functions
@@ -114,9 +94,9 @@ def linearized_objective(
     >>> linearized_objective(FactoredMetric.identity(1, 2.0), M, 3.0, G, 0.5)
     2.0
     """
-    _check_same_space(metric=metric, gradient=gradient, candidate=candidate)
+    real(0, above=True).check("learning_rate", learning_rate)
     step = candidate - metric
-    return float(loss + step.inner(gradient) + step.norm() ** 2 / (2 * _check_rate(learning_rate)))
+    return float(loss + step.inner(gradient) + step.norm() ** 2 / (2 * float(learning_rate)))
 
 
 # book/surrogate.ipynb#functions
@@ -143,7 +123,7 @@ def surrogate_objective(candidate: FactoredMetric, target: FactoredMetric) -> fl
     >>> round(surrogate_objective(FactoredMetric.identity(2), FactoredMetric.identity(2, 4.0)), 6)
     9.0
     """
-    _check_same_space(target=target, candidate=candidate)
+
     return float((candidate - target).norm() ** 2 / 2)
 
 
@@ -175,7 +155,8 @@ def dropped_constant(loss: float, gradient: FactoredMetric, learning_rate: float
     >>> dropped_constant(3.0, FactoredMetric.from_dense([[-2.0]]), 0.5)
     2.0
     """
-    return float(loss - _check_rate(learning_rate) * gradient.norm() ** 2 / 2)
+    real(0, above=True).check("learning_rate", learning_rate)
+    return float(loss - float(learning_rate) * gradient.norm() ** 2 / 2)
 
 
 # book/surrogate.ipynb#the-exchange-rate-of-the-penalties
@@ -204,6 +185,6 @@ def surrogate_penalty(penalty: float, learning_rate: float) -> float:
     >>> surrogate_penalty(0.5, 0.25)
     0.125
     """
-    if not (_is_real(penalty) and 0 <= penalty < np.inf):
-        raise ValueError(f"penalty is {penalty!r}: give a finite number of at least 0")
-    return float(penalty) * _check_rate(learning_rate)
+    real(0).check("penalty", penalty)
+    real(0, above=True).check("learning_rate", learning_rate)
+    return float(penalty) * float(learning_rate)

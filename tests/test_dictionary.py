@@ -15,6 +15,7 @@ from lml.dictionary import (
     dictionary_step,
     keep_codes,
     keep_metrics,
+    line_search,
     polar_factors,
 )
 from lml.metrics import FactoredMetric
@@ -108,6 +109,24 @@ def test_long_steps_are_halved():
     step = dictionary_step(L, W, X, triplets, "similarity", max_move=1e6, max_backtracks=60)
     assert step.n_backtracks > 0
     assert step.objective_after < step.objective_before
+
+
+@pytest.mark.parametrize("curvature", [0.01, 1.0, 100.0])
+def test_a_step_must_keep_its_share_of_what_the_gradient_promises(curvature):
+    """On a x^2 / 2 at x = 1 a step to 1 - m keeps the share 1 - m / 2, whatever a is."""
+
+    def objective(L):
+        return 0.5 * curvature * np.sum(L * L), lambda: curvature * L
+
+    for share, n_halved in ((5e-5, 1), (2e-4, 0)):  # 1e-4 is asked for
+        move = 2 * (1 - share)
+        moved, step, before, after, n_backtracks = line_search(
+            objective, np.array([[1.0]]), max_move=move, max_backtracks=5
+        )
+        assert n_backtracks == n_halved
+        np.testing.assert_allclose(step * curvature, move / 2**n_halved)
+        np.testing.assert_allclose(moved, 1 - move / 2**n_halved)
+        np.testing.assert_allclose([before, after], [0.5 * curvature, objective(moved)[0]])
 
 
 def test_nothing_to_lower_leaves_the_dictionary():
@@ -255,10 +274,11 @@ def test_inputs_are_left_alone_and_the_step_is_deterministic():
     ("change", "said"),
     [
         ({"code": np.eye(2)}, r"code has shape \(2, 2\).*3 rows"),
-        ({"X": np.ones((9, 5))}, "X has 5 features, dictionary 7"),
+        ({"X": np.ones((9, 5))}, "X has 5 features.* 7"),
         ({"dictionary": np.full((3, 7), np.nan)}, "NaN"),
-        ({"dictionary_penalty": -1.0}, "dictionary_penalty is -1.0"),
-        ({"max_move": 0.0}, "max_move is 0.0"),
+        ({"dictionary_penalty": -1.0}, "dictionary_penalty=-1.0"),
+        ({"max_backtracks": -1}, "max_backtracks=-1"),
+        ({"max_move": 0.0}, "max_move=0.0"),
         ({"metric_type": "cosine"}, "cosine"),
         ({"memory": GradientMemory(1), "codes": {"x": np.eye(3)}}, "'x'.*no gradient is stored"),
     ],
@@ -272,7 +292,7 @@ def test_errors_name_the_argument_and_the_value(change, said):
 
 @pytest.mark.parametrize("rank", [0, -1, 1.5])
 def test_a_rank_must_be_a_positive_integer(rank):
-    with pytest.raises(ValueError, match=f"rank is {rank}"):
+    with pytest.raises(ValueError, match=f"rank={rank}"):
         GradientMemory(rank)
 
 

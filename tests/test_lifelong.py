@@ -912,7 +912,7 @@ FAULTS = {
     "task of gradient 1 is 'paris'": lambda meta, arrays: meta["state"]["memory"]["gradients"][
         1
     ].__setitem__(0, "paris"),
-    "rank is 0": lambda meta, arrays: meta["state"]["memory"].update(rank=0),
+    "rank=0": lambda meta, arrays: meta["state"]["memory"].update(rank=0),
     "memory is": lambda meta, arrays: meta["state"]["memory"].pop("rank"),
     "name of task 1 is 'paris'": lambda meta, arrays: meta["state"]["tasks"][1].update(
         task="paris"

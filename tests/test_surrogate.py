@@ -108,16 +108,16 @@ TWO, THREE = FactoredMetric.identity(2), FactoredMetric.identity(3)
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: target_metric(TWO, THREE, 0.1), "gradient has 3 features but metric has 2"),
-        (lambda: surrogate_objective(TWO, THREE), "candidate has 2 features but target has 3"),
-        (lambda: linearized_objective(THREE, TWO, 1.0, TWO, 0.1), "candidate has 3 features"),
-        (lambda: target_metric(TWO, TWO, 0.0), "learning_rate is 0.0"),
-        (lambda: target_metric(TWO, TWO, -1), "learning_rate is -1"),
-        (lambda: target_metric(TWO, TWO, np.nan), "learning_rate is nan"),
-        (lambda: dropped_constant(1.0, TWO, np.inf), "learning_rate is inf"),
-        (lambda: surrogate_penalty(-0.1, 1.0), "penalty is -0.1"),
-        (lambda: surrogate_penalty([0.1], 1.0), "penalty is \\[0.1\\]"),
-        (lambda: surrogate_penalty(0.1, 0), "learning_rate is 0"),
+        (lambda: target_metric(TWO, THREE, 0.1), "2 and 3 features"),
+        (lambda: surrogate_objective(TWO, THREE), "2 and 3 features"),
+        (lambda: linearized_objective(THREE, TWO, 1.0, TWO, 0.1), "3 and 2 features"),
+        (lambda: target_metric(TWO, TWO, 0.0), "learning_rate=0.0"),
+        (lambda: target_metric(TWO, TWO, -1), "learning_rate=-1"),
+        (lambda: target_metric(TWO, TWO, np.nan), "learning_rate=nan"),
+        (lambda: dropped_constant(1.0, TWO, np.inf), "learning_rate=inf"),
+        (lambda: surrogate_penalty(-0.1, 1.0), "penalty=-0.1"),
+        (lambda: surrogate_penalty([0.1], 1.0), "penalty=\\[0.1\\]"),
+        (lambda: surrogate_penalty(0.1, 0), "learning_rate=0"),
     ],
 )
 def test_errors_say_what_and_what_to_do(call, said):

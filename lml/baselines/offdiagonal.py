@@ -21,13 +21,14 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import validate_data
 
-from lml.coding import _finite, _fista_iterates
+from lml.coding import fista_iterates
 from lml.initialization import initial_dictionary
 from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite, _is_real, _plain
 from lml.neighbors import _class_numbers
 from lml.penalties import OffDiagonalL1, nearest_psd
 from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
 from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_dense
 
 __all__ = [
     "CodePenalty",
@@ -250,7 +251,7 @@ def _checks(
     step = 1.0 / (triplet_map.size() + ridge)
     while True:
         smooth = SmoothedHinge(triplet_map, width, ridge)
-        iterates = _fista_iterates(smooth, penalty, W, step, True, False)
+        iterates = fista_iterates(smooth, penalty, W, step, True, False)
         for done, (W, _, _, step, _) in enumerate(iterates):  # noqa: B007
             if done % 10 == 0 or n_iter + done == max_iter:
                 bounds = code_bounds(smooth, penalty, W)
@@ -576,7 +577,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         if self.dictionary is None:
             rng = check_random_state(self.random_state)
             return initial_dictionary(X, y, self.n_components, random_state=rng)
-        L = _finite(self.dictionary, "dictionary")
+        L = check_dense(self.dictionary, "dictionary")
         if L.shape[1] != X.shape[1]:
             raise ValueError(
                 f"dictionary has {L.shape[1]} columns but X has {X.shape[1]} features: "

@@ -16,11 +16,11 @@ from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.coding import _finite
 from lml.metrics import FactoredMetric, _is_real
 from lml.oasis import OASIS
 from lml.triplets import sample_triplets
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_dense
 
 __all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
 
@@ -324,7 +324,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
             if not _is_real(self.coupling) or not self.coupling >= 0:
                 raise ValueError(f"coupling is {self.coupling!r}: give a number of at least 0")
             return relation_inverse(n_tasks, self.coupling)
-        A = _finite(self.relation, "relation")
+        A = check_dense(self.relation, "relation")
         if A.shape != (n_tasks, n_tasks) or not np.allclose(A, A.T):
             raise ValueError(
                 f"relation has shape {A.shape} with {n_tasks} tasks: give a symmetric matrix"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from lml.fisher import _leading, fisher_directions
-from lml.initialization import _residual_directions, orthonormal_rows
+from lml.initialization import orthonormal_rows, residual_directions
 from lml.lifelong import _fits
 from lml.plda.model import (
     LogRatioMetric,
@@ -323,7 +323,7 @@ def _basis(
     Q = np.zeros((0, D)) if L is None else orthonormal_rows(L)
     Q = _extended(Q, fisher_directions(X, y, None, regularization))
     more = min(n_components, D - len(Q))
-    Q = _extended(Q, _residual_directions(Q, X, more, True, rng)) if more > 0 else Q
+    Q = _extended(Q, residual_directions(Q, X, more, True, rng)) if more > 0 else Q
     return Q if len(Q) else np.eye(1, D)  # rows of zeros
 
 

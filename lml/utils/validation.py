@@ -25,6 +25,7 @@ __all__ = [
     "InvalidParameterError",
     "Rule",
     "as_labels",
+    "check_dense",
     "check_finite",
     "check_kind",
     "check_matrix",
@@ -311,6 +312,33 @@ def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
     validate_data(reader, X, skip_check_array=True)
     names = getattr(reader, "feature_names_in_", None)
     return None if names is None else tuple(names)
+
+
+# book/door.ipynb#samples
+def check_dense(A: MatrixLike, name: str, **options: Any) -> Floats:
+    """A dense array of finite float64 of any size; with two axes, unless `options` differ.
+
+    Parameters
+    ----------
+    A : array-like
+    name : str
+        What the messages call it.
+    **options
+        For `sklearn.utils.check_array`.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no such array.
+    """
+    A = check_array(
+        check_kind(A, name), dtype=np.float64, ensure_all_finite=False, input_name=name, **options
+    )
+    return check_finite(A, name, largest=sys.float_info.max)
 
 
 # book/door.ipynb#labels
