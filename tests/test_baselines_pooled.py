@@ -62,22 +62,22 @@ def test_split_keeps_sparse_rows_and_labels_of_mixed_types():
 @pytest.mark.parametrize(
     ("X", "y", "tasks", "said"),
     [
-        (np.ones((3, 2)), [0, 1], ["a"] * 3, "X has 3 rows, y has 2 and tasks has 3"),
-        (np.ones((3, 2)), [0, 1, 0], ["a"] * 4, "tasks has 4"),
-        (np.zeros((0, 2)), [], [], "X has 0 rows"),
+        (np.ones((3, 2)), [0, 1], ["a"] * 3, r"numbers of samples: \[3, 2, 3\]"),
+        (np.ones((3, 2)), [0, 1, 0], ["a"] * 4, r"numbers of samples: \[3, 3, 4\]"),
+        (np.zeros((0, 2)), [], [], "X has 0 samples"),
         ([[0.0], [np.nan]], [0, 1], ["a", "a"], r"X\[1, 0\] is nan"),
         ([[0.0], [1.0]], [0, None], ["a", "a"], r"y\[1\] is None"),
         ([[0.0], [1.0]], [0, 1], ["a", None], r"tasks\[1\] is None"),
-        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\] is nan"),
-        ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\] is \['a'\]"),
+        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\]=nan is not equal"),
+        ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\]=\['a'\] is not hashable"),
         ([0.0, 1.0], [0, 1], ["a", "a"], "Expected 2D array"),
     ],
 )
 def test_split_refuses(X, y, tasks, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         split_tasks(X, y, tasks)
     learner = PooledMetricLearner(SMALL)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         learner.fit(X, y, tasks=tasks)
     assert vars(learner).keys() == {"estimator", "shared_labels"}
 
@@ -184,7 +184,7 @@ def test_a_failed_fit_leaves_no_trace():
         with pytest.raises(ValueError):  # noqa: PT011 - messages are the estimators' own
             learner.fit(*arguments[:2], tasks=arguments[2])
         assert vars(learner) == kept
-    with pytest.raises(ValueError, match="shared_labels is 'no'"):
+    with pytest.raises(ValueError, match="shared_labels='no'"):
         PooledMetricLearner(SMALL, "no").fit(X, y, tasks=tasks)
 
 
