@@ -9,7 +9,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner, split_tasks
+from lml.baselines.pooled import (
+    JointMetricsMixin,
+    PooledMetricLearner,
+    encode_tasks,
+    split_tasks,
+)
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -198,3 +203,17 @@ def test_input_forms_pickle_and_clone():
     for other in (pickle.loads(pickle.dumps(learner)), copy.deepcopy(learner)):
         np.testing.assert_array_equal(other.transform(X, task=7), learner.transform(X, task=7))
     assert learner.get_params()["estimator__n_steps"] == 300
+
+
+def test_encoded_tasks_number_their_classes_and_all_have_triplets():
+    X, y, tasks = table()
+    names, rows, codes = encode_tasks(X, [f"class {label}" for label in y], tasks)
+    parts = split_tasks(X, y, tasks)
+    assert names == [name for name, _, _ in parts]
+    for (_, X_t, y_t), own, numbers in zip(parts, rows, codes, strict=True):
+        np.testing.assert_array_equal(own, X_t)
+        np.testing.assert_array_equal(y_t[:, None] == y_t, numbers[:, None] == numbers)
+        assert sorted(set(numbers.tolist()), key=numbers.tolist().index) == list(range(3))
+    for labels in ([0] * 48, np.where([t == 7 for t in tasks], np.arange(48), y)):
+        with pytest.raises(ValueError, match=r"y of task .* has \d+ samples of \d+ classes"):
+            encode_tasks(X, labels, tasks)

@@ -16,17 +16,18 @@ from sklearn.utils import get_tags
 
 from lml.metrics import FactoredMetric
 from lml.single_task import TaskMetricsMixin
-from lml.utils.typing import LabelsLike, Matrix, MatrixLike
+from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
     check_parameters,
     check_table,
     check_task,
+    check_two_classes,
     encode_labels,
     flag,
     labels_array,
 )
 
-__all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
+__all__ = ["JointMetricsMixin", "PooledMetricLearner", "encode_tasks", "split_tasks"]
 
 
 # book/baselines/pooled.ipynb#a-table-of-several-tasks
@@ -72,6 +73,49 @@ def split_tasks(
     for row, name in enumerate(names):
         places.setdefault(name, []).append(row)
     return [(name, X[own], y[own]) for name, own in places.items()]
+
+
+def encode_tasks(
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[list[Any], list[Matrix], list[Indices]]:
+    """Take a table apart into tasks that all have triplets, and number their classes.
+
+    Parameters
+    ----------
+    X, y, tasks
+        As in `split_tasks`.
+
+    Returns
+    -------
+    names : list
+        The tasks, in the order of first appearance.
+    rows : list of {ndarray, csr_array}
+        The rows of each task.
+    codes : list of ndarray of int
+        The class of each row, numbered within the task by first appearance.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `split_tasks`, and if a task has no two classes, one of them with two rows.
+
+    Notes
+    -----
+    Derived in chapter 24 (baselines/pooled), eq. (pooled-union).
+
+    Examples
+    --------
+    >>> names, rows, codes = encode_tasks([[0.0], [1.0], [2.0]], ["b", "c", "b"], [7, 7, 7])
+    >>> names, codes[0].tolist()
+    ([7], [0, 1, 0])
+    """
+    parts = split_tasks(X, y, tasks)
+    codes = []
+    for name, _, labels in parts:
+        own, classes = encode_labels(labels)
+        check_two_classes(own, classes, f"y of task {name!r}")
+        codes.append(own)
+    return [name for name, _, _ in parts], [rows for _, rows, _ in parts], codes
 
 
 # book/baselines/pooled.ipynb#reading-a-tasks-metric
