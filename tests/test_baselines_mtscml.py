@@ -314,13 +314,13 @@ def test_easy_duplicate_and_degenerate_rows():
 @pytest.mark.parametrize(
     ("X", "y", "tasks", "said"),
     [
-        (np.eye(6), [0, 1, 1, 0, 0, 0], "aaabbb", r"task 'b': y holds one class only \(0\)"),
-        (np.eye(6), [0, 1, 1, 0, 1, 2], "aaabbb", "task 'b': y holds 3 classes of one row"),
-        (np.eye(6), [0, 1, 1, 0, 0, 1], "aaaabb", "task 'b': y has 2 rows"),
-        (np.eye(6), [0, 1, 1, 0, 0], "aaabbb", "X has 6 rows, y has 5"),
-        (np.eye(6), [0, 1, 1, 0, 0, 1], "aaabb", "tasks has 5"),
+        (np.eye(6), [0, 1, 1, 0, 0, 0], "aaabbb", "y of task 'b' has 3 samples of 1 classes"),
+        (np.eye(6), [0, 1, 1, 0, 1, 2], "aaabbb", "y of task 'b' has 3 samples of 3 classes"),
+        (np.eye(6), [0, 1, 1, 0, 0, 1], "aaaabb", "y of task 'b' has 2 samples of 2 classes"),
+        (np.eye(6), [0, 1, 1, 0, 0], "aaabbb", r"numbers of samples: \[6, 5, 6\]"),
+        (np.eye(6), [0, 1, 1, 0, 0, 1], "aaabb", r"numbers of samples: \[6, 6, 5\]"),
         (np.diag([1, 1, np.nan, 1, 1, 1]), [0, 1, 1, 0, 0, 1], "aaabbb", r"X\[2, 2\] is nan"),
-        (np.zeros((0, 2)), [], "", "X has 0 rows"),
+        (np.zeros((0, 2)), [], "", "X has 0 samples"),
     ],
 )
 def test_clear_errors_leave_no_trace(X, y, tasks, said):
@@ -344,7 +344,7 @@ def test_clear_errors_leave_no_trace(X, y, tasks, said):
 def test_clear_errors_for_parameters(name, bad):
     X, y, tasks = table()
     learner = clone(SMALL).set_params(**{name: bad})
-    with pytest.raises(ValueError, match=f"{name} is {bad!r}"):
+    with pytest.raises(ValueError, match=f"{name}={bad!r}"):
         learner.fit(X, y, tasks=tasks)
     assert not hasattr(learner, "metrics_")
 

@@ -125,7 +125,7 @@ def test_bad_triplets():
         TripletMap(Z, np.zeros((0, 3), dtype=int), "distance")
     with pytest.raises(ValueError, match="X has 3 rows"):
         TripletMap(Z, [[0, 1, 3]], "distance")
-    with pytest.raises(ValueError, match="metric_type is 'cosine'"):
+    with pytest.raises(ValueError, match="metric_type='cosine'"):
         TripletMap(Z, [[0, 1, 2]], "cosine")
 
 
@@ -354,16 +354,16 @@ def test_labels_of_other_types_and_the_classifier():
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"metric_type": "cosine"}, "metric_type is 'cosine'"),
-        ({"penalty": -0.1}, "penalty is -0.1"),
-        ({"penalty": np.nan}, "penalty is nan"),
-        ({"ridge": 0.0}, "ridge is 0.0: give a finite number above 0"),
-        ({"ridge": "small"}, "ridge is 'small'"),
-        ({"psd": "yes"}, "psd is 'yes'"),
-        ({"tol": -1.0}, "tol is -1.0"),
-        ({"max_iter": 0}, "max_iter is 0"),
-        ({"n_components": 2.5}, "n_components is 2.5"),
-        ({"dictionary": np.ones((2, 3))}, "dictionary has 3 columns but X has 4 features"),
+        ({"metric_type": "cosine"}, "metric_type='cosine'"),
+        ({"penalty": -0.1}, "penalty=-0.1"),
+        ({"penalty": np.nan}, "penalty=nan"),
+        ({"ridge": 0.0}, "ridge=0.0: give a number above 0"),
+        ({"ridge": "small"}, "ridge='small'"),
+        ({"psd": "yes"}, "psd='yes'"),
+        ({"tol": -1.0}, "tol=-1.0"),
+        ({"max_iter": 0}, "max_iter=0"),
+        ({"n_components": 2.5}, "n_components=2.5"),
+        ({"dictionary": np.ones((2, 3))}, "dictionary has 3 features, but 4 features"),
         ({"dictionary": np.array([[np.nan] * 4])}, r"dictionary\[0, 0\] is nan"),
     ],
 )
@@ -393,7 +393,7 @@ def test_failed_refit_on_other_features_keeps_the_state():
 
 def test_ridge_and_convergence_are_spoken_of():
     plane = problem("distance")
-    with pytest.raises(ValueError, match="ridge is 0"):
+    with pytest.raises(ValueError, match="ridge=0"):
         hinge_code(plane, 0.1, 0.0)
     with pytest.warns(ConvergenceWarning, match="duality gap"):
         found = hinge_code(plane, 0.0, 1e-6 * plane.size(), max_iter=3, tol=1e-6)

@@ -237,11 +237,11 @@ def test_scores_of_pairs_are_bilinear():
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"coupling": -1.0}, "coupling is -1.0"),
-        ({"coupling": np.nan}, "coupling is nan"),
-        ({"coupling": "much"}, "coupling is 'much'"),
-        ({"aggressiveness": 0.0}, "aggressiveness is 0.0"),
-        ({"n_steps": 1.5}, "n_steps is 1.5"),
+        ({"coupling": -1.0}, "coupling=-1.0"),
+        ({"coupling": np.nan}, "coupling=nan"),
+        ({"coupling": "much"}, "coupling='much'"),
+        ({"aggressiveness": 0.0}, "aggressiveness=0.0"),
+        ({"n_steps": 1.5}, "n_steps=1.5"),
         ({"relation": np.eye(2)}, r"relation has shape \(2, 2\) with 3 tasks"),
         ({"relation": np.triu(np.ones((3, 3)))}, "symmetric"),
         ({"relation": np.ones((3, 3)) - np.eye(3)}, "eigenvalue -1"),
@@ -261,7 +261,7 @@ def test_a_task_without_triplets_is_named():
     X, y, tasks = problem()
     y = np.where(tasks == "a", 0, y)
     learner = MultiTaskOASIS(n_steps=10, random_state=0)
-    with pytest.raises(ValueError, match=r"task .*a.*: y holds one class only"):
+    with pytest.raises(ValueError, match="y of task 'a' has 9 samples of 1 classes"):
         learner.fit(X, y, tasks=tasks)
     assert not hasattr(learner, "metrics_")
 

@@ -9,7 +9,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner, split_tasks
+from lml.baselines.pooled import (
+    JointMetricsMixin,
+    PooledMetricLearner,
+    encode_tasks,
+    split_tasks,
+)
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -62,22 +67,22 @@ def test_split_keeps_sparse_rows_and_labels_of_mixed_types():
 @pytest.mark.parametrize(
     ("X", "y", "tasks", "said"),
     [
-        (np.ones((3, 2)), [0, 1], ["a"] * 3, "X has 3 rows, y has 2 and tasks has 3"),
-        (np.ones((3, 2)), [0, 1, 0], ["a"] * 4, "tasks has 4"),
-        (np.zeros((0, 2)), [], [], "X has 0 rows"),
+        (np.ones((3, 2)), [0, 1], ["a"] * 3, r"numbers of samples: \[3, 2, 3\]"),
+        (np.ones((3, 2)), [0, 1, 0], ["a"] * 4, r"numbers of samples: \[3, 3, 4\]"),
+        (np.zeros((0, 2)), [], [], "X has 0 samples"),
         ([[0.0], [np.nan]], [0, 1], ["a", "a"], r"X\[1, 0\] is nan"),
         ([[0.0], [1.0]], [0, None], ["a", "a"], r"y\[1\] is None"),
         ([[0.0], [1.0]], [0, 1], ["a", None], r"tasks\[1\] is None"),
-        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\] is nan"),
-        ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\] is \['a'\]"),
+        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\]=nan is not equal"),
+        ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\]=\['a'\] is not hashable"),
         ([0.0, 1.0], [0, 1], ["a", "a"], "Expected 2D array"),
     ],
 )
 def test_split_refuses(X, y, tasks, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         split_tasks(X, y, tasks)
     learner = PooledMetricLearner(SMALL)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         learner.fit(X, y, tasks=tasks)
     assert vars(learner).keys() == {"estimator", "shared_labels"}
 
@@ -184,7 +189,7 @@ def test_a_failed_fit_leaves_no_trace():
         with pytest.raises(ValueError):  # noqa: PT011 - messages are the estimators' own
             learner.fit(*arguments[:2], tasks=arguments[2])
         assert vars(learner) == kept
-    with pytest.raises(ValueError, match="shared_labels is 'no'"):
+    with pytest.raises(ValueError, match="shared_labels='no'"):
         PooledMetricLearner(SMALL, "no").fit(X, y, tasks=tasks)
 
 
@@ -198,3 +203,17 @@ def test_input_forms_pickle_and_clone():
     for other in (pickle.loads(pickle.dumps(learner)), copy.deepcopy(learner)):
         np.testing.assert_array_equal(other.transform(X, task=7), learner.transform(X, task=7))
     assert learner.get_params()["estimator__n_steps"] == 300
+
+
+def test_encoded_tasks_number_their_classes_and_all_have_triplets():
+    X, y, tasks = table()
+    names, rows, codes = encode_tasks(X, [f"class {label}" for label in y], tasks)
+    parts = split_tasks(X, y, tasks)
+    assert names == [name for name, _, _ in parts]
+    for (_, X_t, y_t), own, numbers in zip(parts, rows, codes, strict=True):
+        np.testing.assert_array_equal(own, X_t)
+        np.testing.assert_array_equal(y_t[:, None] == y_t, numbers[:, None] == numbers)
+        assert sorted(set(numbers.tolist()), key=numbers.tolist().index) == list(range(3))
+    for labels in ([0] * 48, np.where([t == 7 for t in tasks], np.arange(48), y)):
+        with pytest.raises(ValueError, match=r"y of task .* has \d+ samples of \d+ classes"):
+            encode_tasks(X, labels, tasks)

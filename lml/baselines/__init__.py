@@ -2,7 +2,7 @@
 """Learners that lifelong metric learning is compared with."""
 
 from lml.baselines.ella import ELLA, DictionarySums, ELLATask, QuadraticModel
-from lml.baselines.mtlmnn import MultiTaskLMNN
+from lml.baselines.mtlmnn import JointProblem, JointState, MultiTaskLMNN, TaskLoss
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
     CodePenalty,
@@ -21,6 +21,8 @@ __all__ = [
     "ELLATask",
     "HingeCode",
     "JointMetricsMixin",
+    "JointProblem",
+    "JointState",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
     "MultiTaskSCML",
@@ -28,5 +30,6 @@ __all__ = [
     "PooledMetricLearner",
     "QuadraticModel",
     "SmoothedHinge",
+    "TaskLoss",
     "TripletMap",
 ]

@@ -7,55 +7,102 @@ by spectral projected gradient steps on the smoothed problem, with a duality gap
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 
-from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.metrics import FactoredMetric, _is_real, _svd
-from lml.neighbors import _class_numbers
-from lml.triplets import _classes_with_triplets, _count, _nearest_rows
+from lml.baselines.pooled import JointMetricsMixin, encode_tasks
+from lml.lmnn import target_neighbors
+from lml.metrics import FactoredMetric
+from lml.utils.linalg import svd
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
+from lml.utils.validation import Rule, check_parameters, one_of, real, whole
 
-__all__ = ["MultiTaskLMNN"]
+__all__ = [
+    "JointProblem",
+    "JointState",
+    "MultiTaskLMNN",
+    "TaskLoss",
+    "minimize_joint",
+    "target_table",
+]
 
 
 # book/baselines/mtlmnn.ipynb#the-gradient
-def _target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
-    """The nearest rows of the same class of each row, (n, n_targets); -1 where there is none."""
+def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
+    """The nearest rows of the same class of each row.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    codes : ndarray of int, shape (n_samples,)
+        The class of each row.
+    n_targets : int
+
+    Returns
+    -------
+    table : ndarray of int, shape (n_samples, n_targets)
+        From near to far; -1 where a class has no more rows.
+
+    Notes
+    -----
+    Derived in chapter 27 (baselines/mtlmnn), eq. (mtlmnn-loss).
+
+    Examples
+    --------
+    >>> target_table(np.array([[0.0], [1.0], [3.0], [9.0]]), np.array([0, 0, 0, 1]), 2).tolist()
+    [[1, 2], [0, 2], [1, 0], [-1, -1]]
+    """
+    i, j = target_neighbors(X, codes, n_targets).T
     table = np.full((len(X), n_targets), -1)
-    for code in range(codes.max() + 1):
-        same = np.flatnonzero(codes == code)
-        k = min(n_targets, len(same) - 1)
-        if k:
-            table[same, :k] = _nearest_rows(X, same, same, k)
+    table[i, np.arange(len(i)) - np.searchsorted(i, i)] = j  # places 0, 1, ... of each row
     return table
 
 
 # book/baselines/mtlmnn.ipynb#the-gradient
-class _TaskLoss:
-    """Pull and smoothed push of one task, functions of its metric."""
+class TaskLoss:
+    """Pull and smoothed push of one task, functions of its metric.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        The task's rows.
+    codes : ndarray of int, shape (n_samples,)
+        The class of each row.
+    targets : ndarray of int, shape (n_samples, n_targets)
+        From `target_table`.
+    push_weight : float
+        mu, in (0, 1).
+    smoothing : float
+        Width h > 0 of the smoothed kink of the hinge.
+
+    Attributes
+    ----------
+    n_pairs : int
+        Pairs of a row and its target.
+
+    Notes
+    -----
+    Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-loss), (mtlmnn-smooth), (mtlmnn-weights)
+    and (mtlmnn-gradient-task).
+    """
 
     def __init__(
         self, X: Floats, codes: Indices, targets: Indices, push_weight: float, smoothing: float
     ) -> None:
         self.X = X
         self.targets = targets
+        self.push_weight = push_weight
+        self.smoothing = smoothing
         self.given = targets >= 0
-        self.mu = push_weight
-        self.h = smoothing
-        anchors, places = np.nonzero(self.given)
-        self.pairs = anchors, targets[anchors, places]
-        blocks = [(np.flatnonzero(codes == c), np.flatnonzero(codes != c)) for c in set(codes)]
-        self.blocks = [(a, b) for a, b in blocks if self.given[a].any()]
-
-    def target_distances(self, XS: Floats, norms: Floats) -> Floats:
-        """Distances to the target neighbours, (n, k); zero where there is none."""
-        cross = np.einsum("ij,ikj->ik", XS, self.X[self.targets])
-        return np.where(self.given, norms[:, None] + norms[self.targets] - 2 * cross, 0.0)
+        self.n_pairs = int(self.given.sum())
+        self.blocks = []
+        for code in np.unique(codes):
+            members = np.flatnonzero(codes == code)
+            if self.given[members].any():
+                self.blocks.append((members, np.flatnonzero(codes != code)))
 
     def violations(
         self, XS: Floats, norms: Floats, limits: Floats
@@ -71,39 +118,39 @@ class _TaskLoss:
             excess = own[i] - squares.ravel()[near][:, None]
             yield a[i], b[near - i * len(b)], np.maximum(excess, 0.0)
 
-    def coefficients(self, parts: Sequence[tuple[Indices, Indices, Floats]]) -> Matrix:
-        """Omega of the smoothed loss, sparse, from the weights of the violated triplets."""
-        (i, j), n, k = self.pairs, *self.targets.shape
-        on_targets = np.zeros((n, k))
-        for anchors, _, a in parts:
-            on_targets += np.stack([np.bincount(anchors, col, n) for col in a.T], axis=1)
-        pull = (1 - self.mu) + self.mu * on_targets[self.given]
-        push = [-self.mu * a.sum(axis=1) for _, _, a in parts]
-        rows = np.concatenate([i, *(anchors for anchors, _, _ in parts)])
-        columns = np.concatenate([j, *(others for _, others, _ in parts)])
-        place = (rows, columns)
-        values = np.concatenate([pull, *push])
-        return sparse.csr_array((values, place), shape=(n, n))
-
     def __call__(self, S: Floats) -> tuple[float, Floats, float, float]:
         """Smoothed loss, its gradient, the loss with the hinge, mu sum of (a - h/2 a^2)."""
         X = self.X
-        mu = self.mu
-        h = self.h
+        mu = self.push_weight
+        h = self.smoothing
         XS = X @ S
         norms = np.einsum("ij,ij->i", XS, X)
-        to_targets = self.target_distances(XS, norms)
+        # distances to the targets; within a distance of one more a row is an impostor
+        cross = np.einsum("ij,ikj->ik", XS, X[self.targets])
+        to_targets = np.where(self.given, norms[:, None] + norms[self.targets] - 2 * cross, 0.0)
         limits = np.where(self.given, 1.0 + to_targets, -np.inf)
-        parts = []
+        # the weights a of the violated triplets, summed over impostors and over targets
+        on_targets = np.zeros(self.targets.shape)
+        anchors, places = np.nonzero(self.given)
+        rows = [anchors]
+        columns = [self.targets[anchors, places]]
+        push = []
         sums = np.zeros(4)
         for i, k, u in self.violations(XS, norms, limits):
             a = np.minimum(u / h, 1.0)
-            parts.append((i, k, a))
             sums += np.vdot(a, u), np.vdot(a, a), a.sum(), u.sum()
-        pull = (1 - mu) * to_targets.sum()
-        (linear, square, weight, hinge) = mu * sums
-        gradient = _quadratic_form(X, self.coefficients(parts))
-        return pull + linear - h / 2 * square, gradient, pull + hinge, weight - h / 2 * square
+            on_targets += np.stack([np.bincount(i, column, len(X)) for column in a.T], axis=1)
+            rows.append(i)
+            columns.append(k)
+            push.append(-mu * a.sum(axis=1))
+        # Omega, eq. (mtlmnn-weights)
+        pull = (1 - mu) + mu * on_targets[self.given]
+        place = (np.concatenate(rows), np.concatenate(columns))
+        Omega = sparse.csr_array((np.concatenate([pull, *push]), place), shape=(len(X),) * 2)
+        gradient = _quadratic_form(X, Omega)
+        pulled = (1 - mu) * to_targets.sum()
+        linear, square, weight, hinge = mu * sums
+        return pulled + linear - h / 2 * square, gradient, pulled + hinge, weight - h / 2 * square
 
 
 # book/baselines/mtlmnn.ipynb#the-gradient
@@ -117,22 +164,52 @@ def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
 
 
 # book/baselines/mtlmnn.ipynb#of-all-tasks-together
-class _Joint:
-    """The smoothed problem of all tasks; unknowns are a stack of matrices."""
+class JointState(NamedTuple):
+    """The joint objective at one point, and what its gradient and its bound need."""
+
+    objective: float
+    gradient: Floats
+    hinge_objective: float
+    linear: float
+    task_gradients: Floats
+    shared_part: Floats
+    own_parts: Floats
+
+
+class JointProblem:
+    """The smoothed problem of all tasks; unknowns are a stack of matrices.
+
+    Parameters
+    ----------
+    losses : sequence of TaskLoss
+    shared_penalty : float
+        gamma_0 > 0; infinite: the shared part is the identity.
+    task_penalties : array-like of shape (n_tasks,)
+        gamma_t > 0, all finite, or all infinite: no own parts.
+    constraint : {"parts", "totals"}
+        Which matrices are positive semi-definite, and the unknowns: M_0, M_1, ..., M_T or
+        the totals S_1, ..., S_T.
+    bases : sequence of {ndarray of shape (r_t, n_features), None}, optional
+        Orthonormal rows that span a task's rows, None where they span everything.
+
+    Notes
+    -----
+    Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-mean),
+    (mtlmnn-gradient-parts) and (mtlmnn-gradient-totals).
+    """
 
     def __init__(
         self,
-        losses: Sequence[_TaskLoss],
-        n_pairs: int,
-        shared: float,
-        own: Floats,
+        losses: Sequence[TaskLoss],
+        shared_penalty: float,
+        task_penalties: Sequence[float] | Floats,
         constraint: str,
         bases: Sequence[Floats | None] | None = None,
     ) -> None:
         self.losses = losses
-        self.n_pairs = n_pairs
-        self.shared = shared
-        self.own = np.asarray(own, dtype=float)
+        self.n_pairs = sum(loss.n_pairs for loss in losses)
+        self.shared = shared_penalty
+        self.own = np.asarray(task_penalties, dtype=float)
         self.totals = constraint == "totals" and np.isfinite(self.own).all()
         self.identity = np.eye(losses[0].X.shape[1])
         self.bases = bases if bases and not self.totals else [None] * len(losses)
@@ -157,22 +234,30 @@ class _Joint:
         """The totals M_0 + M_t, (T, D, D)."""
         return V if self.totals else V[0] + V[1:]
 
-    def evaluate(self, V: Floats) -> "_State":
+    def evaluate(self, V: Floats) -> JointState:
         """Objective, gradient, and what the duality gap needs."""
         M0, own = self.split(V)
-        found = zip(*map(_call, self.losses, self.metrics(V)), strict=True)
-        values, slopes, hinges, linears = found
+        found = [loss(S) for loss, S in zip(self.losses, self.metrics(V), strict=True)]
+        values, slopes, hinges, linears = zip(*found, strict=True)
         G = np.array(slopes) / self.n_pairs
-        g0 = _finite(self.shared)
-        g = _finite(self.own)
+        # a part with an infinite penalty is frozen and costs nothing
+        g0 = np.where(np.isinf(self.shared), 0.0, self.shared)
+        g = np.where(np.isinf(self.own), 0.0, self.own)
         penalty = g0 * np.sum((M0 - self.identity) ** 2) + g @ np.sum(own**2, axis=(1, 2))
         gradient = G + 2 * g[:, None, None] * own
         if not self.totals:
             gradient[np.isinf(self.own)] = 0.0
             first = 2 * g0 * (M0 - self.identity) + G.sum(axis=0)
             gradient = np.concatenate([first[None] * np.isfinite(self.shared), gradient])
-        value, hinge, linear = (sum(part) / self.n_pairs for part in (values, hinges, linears))
-        return _State(value + penalty, gradient, hinge + penalty, linear, G, (M0, own))
+        return JointState(
+            objective=sum(values) / self.n_pairs + penalty,
+            gradient=gradient,
+            hinge_objective=sum(hinges) / self.n_pairs + penalty,
+            linear=sum(linears) / self.n_pairs,
+            task_gradients=G,
+            shared_part=M0,
+            own_parts=own,
+        )
 
     # book/baselines/mtlmnn.ipynb#steps
     def project(self, V: Floats) -> Floats:
@@ -181,14 +266,17 @@ class _Joint:
         return np.array([_nearest_psd(A, basis) for A, basis in zip(V, bases, strict=True)])
 
     # book/baselines/mtlmnn.ipynb#the-duality-gap
-    def bound(self, state: "_State") -> float:
-        """A lower bound of the smallest objective, by the weights of a state."""
+    def bound(self, state: JointState) -> float:
+        """A lower bound of the smallest objective, by the weights of a state.
+
+        Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-weak-duality), (mtlmnn-dual-parts)
+        and (mtlmnn-dual-totals).
+        """
         G = state.task_gradients
         g0 = self.shared
         g = self.own
-        (_, own) = state.parts
-        if self.totals:
-            G = G - self.project(G + 2 * g[:, None, None] * own)
+        if self.totals:  # less the multipliers Z_t
+            G = G - self.project(G + 2 * g[:, None, None] * state.own_parts)
         total = G.sum(axis=0)
         if self.totals or np.isinf(g0):
             least = np.trace(total) - np.sum(total**2) / (4 * g0)
@@ -200,41 +288,13 @@ class _Joint:
         return state.linear + least - np.sum(np.sum(G**2, axis=(1, 2)) / (4 * g))
 
 
-# book/baselines/mtlmnn.ipynb#of-all-tasks-together
-class _State(NamedTuple):
-    """The joint objective at one point, and what its gradient and its bound need."""
-
-    objective: float
-    gradient: Floats
-    hinge_objective: float
-    linear: float
-    task_gradients: Floats
-    parts: tuple[Floats, Floats]
-
-
-def _finite(weight: Any) -> Floats:
-    """The weight, or 0 where it is infinite and its part is frozen."""
-    return np.where(np.isinf(weight), 0.0, weight)
-
-
-def _call(function: Callable[[Floats], Any], argument: Floats) -> Any:
-    return function(argument)
-
-
-# book/baselines/mtlmnn.ipynb#steps
-def _spectral_length(move: Floats, change: Floats, last: float) -> float:
-    """Inverse of the curvature met on a move; ten times the last where there was none."""
-    bend = np.vdot(move, change)
-    return float(np.vdot(move, move) / bend) if bend > 0 else 10 * last
-
-
 # book/baselines/mtlmnn.ipynb#steps
 def _spectral_steps(
-    evaluate: Callable[[Floats], _State],
+    evaluate: Callable[[Floats], JointState],
     project: Callable[[Floats], Floats],
     V: Floats,
-    state: _State,
-) -> Iterator[tuple[Floats, _State]]:
+    state: JointState,
+) -> Iterator[tuple[Floats, JointState]]:
     """Iterates of the spectral projected gradient method and their states.
 
     Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
@@ -245,16 +305,20 @@ def _spectral_steps(
     while True:
         direction = project(V - step * state.gradient) - V
         slope = np.vdot(state.gradient, direction)
-        length = 1.0
-        ceiling = max(recent[-10:])
         if slope > -1e-14 * abs(state.objective):
             return
+        # shorten the move until it leads far enough below the largest of the last values
+        length = 1.0
+        ceiling = max(recent[-10:])
         found = evaluate(V + direction)
         while found.objective > ceiling + 1e-4 * length * slope and length > 1e-10:
             length /= 2
             found = evaluate(V + length * direction)
-        step = _spectral_length(length * direction, found.gradient - state.gradient, step)
-        V = V + length * direction
+        move = length * direction
+        # the next step is the inverse of the curvature met on the move
+        bend = np.vdot(move, found.gradient - state.gradient)
+        step = float(np.vdot(move, move) / bend) if bend > 0 else 10 * step
+        V = V + move
         state = found
         recent.append(state.objective)
         yield V, state
@@ -277,31 +341,58 @@ def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
 
 
 # book/baselines/mtlmnn.ipynb#the-duality-gap
-def _minimize(joint: _Joint, max_iter: int, tol: float) -> tuple[Floats, _State, float, Floats]:
-    """Stack, state, largest lower bound and objectives of the best iterate."""
-    V = joint.start()
-    state = joint.evaluate(V)
-    best = (V, state)
-    bound = joint.bound(state)
+def minimize_joint(
+    problem: JointProblem, max_iter: int, tol: float
+) -> tuple[Floats, JointState, float, Floats]:
+    """Minimize a joint problem by spectral projected gradient steps, to a duality gap.
+
+    Parameters
+    ----------
+    problem : JointProblem
+    max_iter : int
+        Largest number of steps.
+    tol : float
+        Stop when the gap is at most this share of the objective; looked at every ten steps.
+
+    Returns
+    -------
+    V : ndarray
+        The best stack met.
+    state : JointState
+        The problem's state at V.
+    bound : float
+        The minimum is not below it.
+    history : ndarray
+        Objectives from the start on.
+
+    Notes
+    -----
+    Derived in chapter 27 (baselines/mtlmnn), eqs. (mtlmnn-step), (mtlmnn-search) and
+    (mtlmnn-weak-duality).
+    """
+    V = best_V = problem.start()
+    state = best = problem.evaluate(V)
+    bound = problem.bound(state)
     history = [state.objective]
-    steps = _spectral_steps(joint.evaluate, joint.project, V, state)
+    steps = _spectral_steps(problem.evaluate, problem.project, V, state)
     for n_iter, (V, state) in enumerate(islice(steps, max_iter), start=1):
-        history.append(float(state.objective))
-        if state.objective < best[1].objective:
-            best = V, state
+        history.append(state.objective)
+        if state.objective < best.objective:
+            best_V = V
+            best = state
         if n_iter % 10 == 0:
-            bound = max(bound, joint.bound(state))
-            if best[1].objective - bound <= tol * abs(best[1].objective):
+            bound = max(bound, problem.bound(state))
+            if best.objective - bound <= tol * abs(best.objective):
                 break
-    bound = max(bound, joint.bound(best[1]))
-    return *best, float(bound), np.array(history, dtype=float)
+    bound = max(bound, problem.bound(best))
+    return best_V, best, float(bound), np.array(history, dtype=float)
 
 
 # book/baselines/mtlmnn.ipynb#fewer-dimensions
 def _row_space(rows: Floats) -> Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape
-    _, values, basis = _svd(rows)
+    _, values, basis = svd(rows)
     keep = values > max(n, D) * np.finfo(float).eps * values.max(initial=0.0)
     if keep.all() and len(keep) == D:
         return None
@@ -391,6 +482,22 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
     """
 
     metric_type = "distance"
+    _parameter_rules: ClassVar = {
+        "shared_penalty": real(0, above=True, infinite=True),
+        "constraint": one_of("parts", "totals"),
+        "n_targets": whole(1),
+        "push_weight": Rule(
+            lambda value: real(0, above=True).allows(value) and value < 1,
+            "a number above 0 and below 1",
+        ),
+        "scale": Rule(
+            lambda value: one_of("auto").allows(value) or real(0, above=True).allows(value),
+            "'auto' or a number above 0",
+        ),
+        "smoothing": real(0, above=True),
+        "max_iter": whole(1),
+        "tol": real(0, above=True),
+    }
 
     # fmt: off
     def __init__(
@@ -417,33 +524,6 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _check_parameters(self) -> None:
-        """Every parameter in its range, or an error."""
-        _positive(self.shared_penalty, "shared_penalty", infinite=True)
-        for name in ("smoothing", "tol", *(["scale"] if self.scale != "auto" else [])):
-            _positive(getattr(self, name), name)
-        if _positive(self.push_weight, "push_weight") >= 1:
-            raise ValueError(f"push_weight is {self.push_weight!r}: give a number below 1")
-        if self.constraint not in ("parts", "totals"):
-            raise ValueError(f"constraint is {self.constraint!r}: use 'parts' or 'totals'")
-        for name in ("n_targets", "max_iter"):
-            _count(getattr(self, name), name)
-
-    def _own_penalties(self, names: list[Any]) -> Floats:
-        """gamma_t of each task, finite or all infinite."""
-        if not isinstance(self.task_penalty, dict):
-            own = [_positive(self.task_penalty, "task_penalty", infinite=True)] * len(names)
-        elif set(self.task_penalty) != set(names):
-            raise ValueError(
-                f"task_penalty has the tasks {list(self.task_penalty)}, but the rows have {names}: "
-                "give one number for each task"
-            )
-        else:
-            own = [_positive(self.task_penalty[t], f"task_penalty[{t!r}]") for t in names]
-        if np.isinf([self.shared_penalty, *own]).all():
-            raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
-        return np.array(own)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
@@ -469,66 +549,27 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         ------
         TypeError
             If X is sparse.
-        ValueError
+        ValueError, TypeError
             If a parameter is out of range, X is not finite, lengths differ, or the labels of
             a task allow no triplet. Nothing is stored then.
         """
-        self._check_parameters()
-        parts = split_tasks(X, y, tasks)
-        if sparse.issparse(parts[0][1]):
+        check_parameters(self)
+        names, rows, codes = encode_tasks(X, y, tasks)
+        if sparse.issparse(rows[0]):
             raise TypeError(
-                f"X is sparse {np.shape(X)}, but the metrics fill all {np.shape(X)[-1]} features: "
+                f"X is sparse, but the metrics fill all {rows[0].shape[1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
-        names = [name for name, _, _ in parts]
-        own = self._own_penalties(names)
-        for name, _, labels in parts:
-            _check_task(name, labels)
-        joint, Q, scale = self._joint(parts, own)
-        V, state, bound, history = _minimize(joint, self.max_iter, self.tol)
+        problem, Q, scale = self._problem(rows, codes, self._task_penalties(names))
+        V, state, bound, history = minimize_joint(problem, self.max_iter, self.tol)
         self._note_columns(X)
-        return self._store(names, joint.metrics(V), state, Q, scale, bound, history)
-
-    def _joint(
-        self, parts: list[tuple[Any, Matrix, NDArray[Any]]], own: Floats
-    ) -> tuple[_Joint, Floats | None, float]:
-        """The problem in scaled rows of the common row space, that space, and the scale."""
-        rows = [X - np.mean(X, axis=0, dtype=float) for _, X, _ in parts]  # distances stay
-        codes = [_class_numbers(y)[0] for _, _, y in parts]
-        given = [(X, c, self.n_targets) for (_, X, _), c in zip(parts, codes, strict=True)]
-        tables = [_target_table(*part) for part in given]
-        auto = isinstance(self.scale, str)
-        scale = 1.0 / _mean_square(rows, tables) if auto else float(self.scale)
-        Q = _row_space(np.concatenate(rows))
-        rows = [np.sqrt(scale) * (X if Q is None else X @ Q.T) for X in rows]
-        settings = zip(rows, codes, tables, strict=True)
-        losses = [_TaskLoss(*part, self.push_weight, self.smoothing) for part in settings]
-        n_pairs = sum(len(loss.pairs[0]) for loss in losses)
-        bases = [_row_space(X) if 2 * len(X) < X.shape[1] else None for X in rows]
-        return _Joint(losses, n_pairs, self.shared_penalty, own, self.constraint, bases), Q, scale
-
-    def _store(
-        self,
-        names: list[Any],
-        totals: Floats,
-        state: _State,
-        Q: Floats | None,
-        scale: float,
-        bound: float,
-        history: Floats,
-    ) -> Self:
-        """Metrics of the rows as they were given, and the record of the fit."""
-
-        def metric(S: Floats) -> FactoredMetric:
-            S = scale * (S + S.T) / 2
-            if Q is None:
-                return FactoredMetric(0.0, np.eye(len(S)), S)
-            return FactoredMetric(scale, Q, S - scale * np.eye(len(S)))
-
-        self.metrics_ = {name: metric(S) for name, S in zip(names, totals, strict=True)}
-        self.shared_metric_ = metric(state.parts[0])
         self.tasks_ = names
-        self.scale_ = float(scale)
+        self.metrics_ = {
+            name: _in_features(S, Q, scale)
+            for name, S in zip(names, problem.metrics(V), strict=True)
+        }
+        self.shared_metric_ = _in_features(state.shared_part, Q, scale)
+        self.scale_ = scale
         self.objective_ = float(state.hinge_objective)
         self.dual_bound_ = bound
         self.gap_ = float(state.objective - bound) / max(abs(state.objective), 1e-300)
@@ -536,21 +577,48 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.n_iter_ = len(history) - 1
         return self
 
+    def _task_penalties(self, names: list[Any]) -> Floats:
+        """gamma_t of each task, all finite or all infinite."""
+        given = self.task_penalty
+        if isinstance(given, Mapping):
+            if set(given) != set(names):
+                raise ValueError(
+                    f"task_penalty has the tasks {list(given)}, but the rows have {names}: "
+                    "give one number for each task"
+                )
+            for name in names:
+                real(0, above=True).check(f"task_penalty[{name!r}]", given[name])
+            own = [given[name] for name in names]
+        else:
+            real(0, above=True, infinite=True).check("task_penalty", given)
+            own = [given] * len(names)
+        if np.isinf([self.shared_penalty, *own]).all():
+            raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
+        return np.array(own, dtype=float)
+
+    def _problem(
+        self, rows: list[Matrix], codes: list[Indices], task_penalties: Floats
+    ) -> tuple[JointProblem, Floats | None, float]:
+        """The problem in scaled rows of the common row space, that space, and the scale."""
+        tables = [target_table(X, own, self.n_targets) for X, own in zip(rows, codes)]
+        rows = [X - X.mean(axis=0) for X in rows]  # distances stay
+        auto = isinstance(self.scale, str)
+        scale = float(1.0 / _mean_square(rows, tables) if auto else self.scale)
+        Q = _row_space(np.concatenate(rows))
+        rows = [np.sqrt(scale) * (X if Q is None else X @ Q.T) for X in rows]
+        losses = [
+            TaskLoss(X, own, table, self.push_weight, self.smoothing)
+            for X, own, table in zip(rows, codes, tables, strict=True)
+        ]
+        bases = [_row_space(X) if 2 * len(X) < X.shape[1] else None for X in rows]
+        problem = JointProblem(losses, self.shared_penalty, task_penalties, self.constraint, bases)
+        return problem, Q, scale
+
 
 # book/baselines/mtlmnn.ipynb#the-estimator
-def _positive(value: Any, name: str, infinite: bool = False) -> float:
-    """Return a positive number, or say what is wrong with it."""
-    good = _is_real(value) and value > 0
-    if not good or (np.isinf(value) and not infinite):
-        kind = "a positive number, which may be infinite" if infinite else "a finite number above 0"
-        raise ValueError(f"{name} is {value!r}: give {kind}")
-    return float(value)
-
-
-# book/baselines/mtlmnn.ipynb#the-estimator
-def _check_task(name: Any, labels: NDArray[Any]) -> None:
-    """An error that names the task whose labels allow no triplet."""
-    try:
-        _classes_with_triplets(labels)
-    except ValueError as error:
-        raise ValueError(f"task {name!r}: {error}") from None
+def _in_features(S: Floats, Q: Floats | None, scale: float) -> FactoredMetric:
+    """The metric in the features of a matrix for scaled rows of the row space Q."""
+    S = scale * (S + S.T) / 2
+    if Q is None:
+        return FactoredMetric(0.0, np.eye(len(S)), S)
+    return FactoredMetric(scale, Q, S - scale * np.eye(len(S)))

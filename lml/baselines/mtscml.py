@@ -7,20 +7,17 @@ norms of W's columns, by regularised dual averaging with a task and a triplet dr
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Hashable, Iterable, Sequence
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.baselines.pooled import JointMetricsMixin, split_tasks
+from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
 from lml.scml import (
-    SCML,
     _mean_hinge,
     _pair_table,
     _scaled_gamma,
@@ -28,7 +25,15 @@ from lml.scml import (
     triplet_differences,
 )
 from lml.triplets import nearest_triplets
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.linalg import times_transpose
+from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
+from lml.utils.validation import (
+    check_parameters,
+    optional,
+    real,
+    seed,
+    whole,
+)
 
 __all__ = ["MultiTaskSCML", "group_shrink", "joint_dual_averaging", "joint_objective"]
 
@@ -70,7 +75,7 @@ def joint_objective(
 
 
 # book/baselines/mtscml.ipynb#the-step
-def _norms(plus: Floats) -> Floats:
+def _column_norms(plus: Floats) -> Floats:
     """Norms of the columns, at least the smallest positive number (to divide by)."""
     return np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), np.finfo(float).tiny)
 
@@ -100,7 +105,7 @@ def group_shrink(V: Floats, strength: float) -> Floats:
     [[1.0, 0.0], [0.0, 0.0]]
     """
     plus = np.maximum(V, 0.0)
-    norms = _norms(plus)
+    norms = _column_norms(plus)
     return np.maximum(norms - strength, 0.0) / norms * plus
 
 
@@ -124,57 +129,15 @@ def _advance(
     beta: float,
     gamma: float,
 ) -> None:
-    """Add the gradients of the drawn triplets, numbered from first + 1, to totals."""
+    """Take a step on each difference, numbered from first + 1; totals (T, K) is updated."""
     plus = np.maximum(-totals, 0.0)
-    norms = _norms(plus)
-    least = np.finfo(float).tiny
+    norms = _column_norms(plus)
     for s, (t, z) in enumerate(zip(tasks, differences, strict=True), start=first):
         shrunk = np.maximum(norms - s * beta, 0.0) / norms * plus[t]
         if shrunk @ z > -gamma * math.sqrt(max(s, 1)):  # the hinge is active
             totals[t] += z
             np.maximum(-totals[t], 0.0, out=plus[t])
-            norms = np.maximum(np.sqrt(np.einsum("ij,ij->j", plus, plus)), least)
-
-
-def _weights(totals: Floats, n_steps: int, beta: float, gamma: float) -> Floats:
-    """Weights after n_steps."""
-    return group_shrink(-totals, beta * n_steps) / (gamma * math.sqrt(n_steps))
-
-
-# book/baselines/mtscml.ipynb#the-fast-form
-def _draw(
-    triplets: Sequence[Indices], n_steps: int, rng: np.random.RandomState
-) -> tuple[Indices, Indices]:
-    """A task for each step, drawn uniformly, and one of its triplets."""
-    sizes = np.array([len(own) for own in triplets])
-    tasks = rng.randint(len(sizes), size=n_steps)
-    return tasks, (np.cumsum(sizes) - sizes)[tasks] + rng.randint(sizes[tasks])
-
-
-def _drawn_differences(projections: Sequence[Floats], tasks: Indices, drawn: Indices) -> Floats:
-    """The difference vectors of drawn triplets of several tasks."""
-    differences = np.empty((len(tasks), projections[0].shape[1]))
-    for t, P in enumerate(projections):
-        own = tasks == t
-        differences[own] = triplet_differences(P, drawn[own])
-    return differences
-
-
-# book/baselines/mtscml.ipynb#the-fast-form
-def _run(
-    projections: Sequence[Floats], tasks: Indices, drawn: Indices, beta: float, gamma: float
-) -> Iterator[Floats]:
-    """Weights after each twelfth part of the steps."""
-    totals = np.zeros((len(projections), projections[0].shape[1]))
-    every = -(-len(tasks) // 12)
-    block = 2**18 // totals.shape[1] + 1
-    for first in range(0, len(tasks), every):
-        last = min(first + every, len(tasks))
-        for start in range(first, last, block):
-            part = slice(start, min(start + block, last))
-            differences = _drawn_differences(projections, tasks[part], drawn[part])
-            _advance(totals, tasks[part].tolist(), differences, start, beta, gamma)
-        yield _weights(totals, last, beta, gamma)
+            norms = _column_norms(plus)
 
 
 # book/baselines/mtscml.ipynb#the-fast-form
@@ -225,17 +188,35 @@ def joint_dual_averaging(
     """
     rng = check_random_state(random_state)
     gamma = _joint_gamma(projections, triplets, gamma)
+    n_basis = projections[0].shape[1]
+    best = np.zeros((len(projections), n_basis))
     history = [1.0]
-    best = np.zeros((len(projections), projections[0].shape[1]))
     if not gamma:  # every difference is zero: no weights can change the loss
         return best, np.array(history)
-    tasks, drawn = _draw(triplets, n_steps, rng)
+    # each step draws a task, then one of its triplets; rows are numbered within the task
+    sizes = np.array([len(own) for own in triplets])
+    tasks = rng.randint(len(sizes), size=n_steps)
+    starts = np.cumsum(sizes) - sizes
+    drawn = np.concatenate(triplets)[starts[tasks] + rng.randint(sizes[tasks])]
     tables = [_pair_table(own, len(P)) for own, P in zip(triplets, projections, strict=True)]
-    for W in _run(projections, tasks, np.concatenate(triplets)[drawn], beta, gamma):
-        hinges = list(map(_mean_hinge, W, projections, tables))
-        history.append(np.mean(hinges) + beta * np.linalg.norm(W, axis=0).sum())
+    totals = np.zeros_like(best)
+    every = -(-n_steps // 12)
+    block = 2**18 // n_basis + 1  # steps whose differences fit into memory
+    for first in range(0, n_steps, every):
+        last = min(first + every, n_steps)
+        for start in range(first, last, block):
+            part = slice(start, min(start + block, last))
+            differences = np.empty((part.stop - start, n_basis))
+            for t, P in enumerate(projections):
+                own = tasks[part] == t
+                differences[own] = triplet_differences(P, drawn[part][own])
+            _advance(totals, tasks[part].tolist(), differences, start, beta, gamma)
+        # the weights now, eq. (mtscml-step) with sums in the place of averages
+        weights = group_shrink(-totals, beta * last) / (gamma * math.sqrt(last))
+        hinges = list(map(_mean_hinge, weights, projections, tables))
+        history.append(np.mean(hinges) + beta * np.linalg.norm(weights, axis=0).sum())
         if history[-1] <= min(history):
-            best = W
+            best = weights
     return best, np.array(history)
 
 
@@ -292,6 +273,15 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     """
 
     metric_type = "distance"
+    _parameter_rules: ClassVar = {
+        "n_basis": optional(whole(1)),
+        "beta": real(0),
+        "gamma": optional(real(0, above=True)),
+        "n_steps": whole(1),
+        "n_targets": whole(1),
+        "n_impostors": whole(1),
+        "random_state": seed(),
+    }
 
     def __init__(
         self,
@@ -310,20 +300,6 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         self.n_targets = n_targets
         self.n_impostors = n_impostors
         self.random_state = random_state
-
-    def _triplets(self, name: Any, X: Matrix, y: NDArray[Any]) -> Indices:
-        """A task's triplets; an error names the task."""
-        try:
-            return nearest_triplets(X, y, self.n_targets, self.n_impostors)
-        except ValueError as error:
-            raise ValueError(f"task {name!r}: {error}") from None
-
-    def _basis(self, X: Matrix, y: NDArray[Any], rng: np.random.RandomState) -> Floats:
-        """A task's own directions."""
-        n_basis = self.n_basis
-        if n_basis is None:
-            n_basis = max(100, 20 * (len(set(y.tolist())) - 1))
-        return local_fisher_basis(X, y, n_basis, random_state=rng)
 
     def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the weights of all tasks together.
@@ -344,23 +320,35 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError
             If a parameter is out of range, the table cannot be used, or the labels of a task
             allow no triplet. Nothing is stored then.
         """
-        SCML(**self.get_params())._check_parameters()
-        parts = [(t, X.astype(np.float64), y) for t, X, y in split_tasks(X, y, tasks)]
-        triplets = [self._triplets(*part) for part in parts]
+        check_parameters(self)
+        names, rows, codes = encode_tasks(X, y, tasks)
         rng = check_random_state(self.random_state)
-        basis = np.concatenate([self._basis(X, y, rng) for _, X, y in parts])
-        P = [safe_sparse_dot(X, basis.T, dense_output=True) for _, X, _ in parts]
-        gamma = _joint_gamma(P, triplets, self.gamma)
-        W, history = joint_dual_averaging(P, triplets, self.beta, gamma, self.n_steps, rng)
+        # every task offers its own directions to all
+        bases = []
+        for X_t, y_t in zip(rows, codes):
+            n_basis = self.n_basis
+            if n_basis is None:  # SCML's rule
+                n_basis = max(100, 20 * y_t.max())
+            bases.append(local_fisher_basis(X_t, y_t, n_basis, random_state=rng))
+        basis = np.concatenate(bases)
+        projections = [times_transpose(X_t, basis) for X_t in rows]
+        triplets = [
+            nearest_triplets(X_t, y_t, self.n_targets, self.n_impostors)
+            for X_t, y_t in zip(rows, codes)
+        ]
+        gamma = _joint_gamma(projections, triplets, self.gamma)
+        weights, history = joint_dual_averaging(
+            projections, triplets, self.beta, gamma, self.n_steps, rng
+        )
         self._note_columns(X)
-        self.weights_ = W
+        self.tasks_ = names
+        self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(names, weights)}
         self.basis_ = basis
+        self.weights_ = weights
         self.gamma_ = gamma
-        self.tasks_ = [name for name, _, _ in parts]
         self.objective_history_ = history
-        self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(self.tasks_, W)}
         return self

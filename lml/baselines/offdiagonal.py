@@ -8,27 +8,34 @@ FISTA does the steps, and a duality gap bounds the error of the result.
 
 import copy
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_random_state
 
 from lml.coding import fista_iterates
 from lml.initialization import initial_dictionary
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _check_finite, _is_real, _plain
-from lml.neighbors import _class_numbers
+from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.penalties import OffDiagonalL1, nearest_psd
-from lml.triplets import _check_triplets, _count, _is_distance, nearest_triplets
-from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
-from lml.utils.validation import check_dense
+from lml.triplets import _check_triplets, nearest_triplets
+from lml.utils.linalg import times_transpose
+from lml.utils.typing import Floats, LabelsLike, MatrixLike, Seed
+from lml.utils.validation import (
+    check_matrix,
+    check_parameters,
+    check_samples,
+    flag,
+    one_of,
+    optional,
+    real,
+    seed,
+    whole,
+)
 
 __all__ = [
     "CodePenalty",
@@ -68,17 +75,20 @@ class TripletMap:
     """
 
     def __init__(self, projections: ArrayLike, triplets: ArrayLike, metric_type: str) -> None:
-        self.distance = _is_distance(metric_type)
-        self.projections = Z = check_array(_plain(projections, "projections"), dtype=np.float64)
-        self.triplets = _check_triplets(triplets, len(Z))
+        one_of("similarity", "distance").check("metric_type", metric_type)
+        self.distance = metric_type == "distance"
+        self.projections = check_matrix(projections, "projections", accept_sparse=False)
+        n_samples = len(self.projections)
+        self.triplets = _check_triplets(triplets, n_samples)
         if not len(self.triplets):
             raise ValueError("triplets is empty: give at least one triplet")
+        # the pairs (i, j) and (i, k) that occur, and where each triplet finds its two
         i, j, k = self.triplets.T
-        pairs, where = np.unique(i * len(Z) + np.stack([j, k]), return_inverse=True)
-        self._left = pairs // len(Z)
-        self._right = pairs % len(Z)
+        pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
+        self._left = pairs // n_samples
+        self._right = pairs % n_samples
         self._near, self._far = where.reshape(2, -1)
-        self._starts = np.searchsorted(self._left, np.arange(len(Z) + 1))
+        self._starts = np.searchsorted(self._left, np.arange(n_samples + 1))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,9 +121,17 @@ class TripletMap:
 
     def size(self) -> float:
         """The mean of ||P_t||^2, the unit of the ridge."""
-        i, j, k = (self.projections[rows] for rows in self.triplets.T)
-        a, b = (i - k, i - j) if self.distance else (i, j - k)
-        aa, bb, ab = (np.einsum("ij,ij->i", u, v) for u, v in ((a, a), (b, b), (a, b)))
+        Z = self.projections
+        i, j, k = self.triplets.T
+        if self.distance:
+            a = Z[i] - Z[k]
+            b = Z[i] - Z[j]
+        else:
+            a = Z[i]
+            b = Z[j] - Z[k]
+        aa = np.einsum("ij,ij->i", a, a)
+        bb = np.einsum("ij,ij->i", b, b)
+        ab = np.einsum("ij,ij->i", a, b)
         sizes = aa**2 + bb**2 - 2 * ab**2 if self.distance else (aa * bb + ab**2) / 2
         return float(sizes.mean())
 
@@ -242,40 +260,6 @@ def code_bounds(
 
 
 # book/baselines/offdiagonal.ipynb#the-solver
-def _checks(
-    triplet_map: TripletMap, penalty: CodePenalty, ridge: float, W: Floats, max_iter: int
-) -> Iterator[tuple[int, float, Floats, float, float, Floats]]:
-    """FISTA over falling widths; yields steps, width and the bounds every ten steps."""
-    width = 1.0
-    n_iter = 0
-    step = 1.0 / (triplet_map.size() + ridge)
-    while True:
-        smooth = SmoothedHinge(triplet_map, width, ridge)
-        iterates = fista_iterates(smooth, penalty, W, step, True, False)
-        for done, (W, _, _, step, _) in enumerate(iterates):  # noqa: B007
-            if done % 10 == 0 or n_iter + done == max_iter:
-                bounds = code_bounds(smooth, penalty, W)
-                yield n_iter + done, width, *bounds
-                if bounds[1] - bounds[2] <= width / 2:
-                    break
-        n_iter = n_iter + done
-        width = width / 4
-        step = 4 * step
-
-
-# book/baselines/offdiagonal.ipynb#the-solver
-def _warn_gap(gap: float, tol: float, n_iter: int) -> None:
-    """Say that the gap is not closed."""
-    if gap > tol:
-        warnings.warn(
-            f"the duality gap is {gap:.2e} after {n_iter} steps; tol asks for {tol:.2e}:"
-            " raise max_iter, tol or ridge",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-
-
-# book/baselines/offdiagonal.ipynb#the-solver
 @dataclass(frozen=True)
 class HingeCode:
     """What `hinge_code` returns.
@@ -363,24 +347,47 @@ def hinge_code(
     >>> found.gap <= 1e-3, abs(found.code).round(2).tolist()
     (True, [[0.06, 0.0], [0.0, 0.24]])
     """
-    if not 0 < ridge < np.inf:
-        raise ValueError(f"ridge is {ridge!r}: without a ridge above 0 there is no finite bound")
+    real(0, above=True).check("ridge", ridge)  # without one there is no finite bound
+    whole(1).check("max_iter", max_iter)
     penalty = CodePenalty(strength, psd)
-    d = triplet_map.shape[1]
-    W = np.zeros((d, d)) if init is None else np.array(init, dtype=float)
-    high = np.inf
-    low = -np.inf
-    multipliers = np.zeros(0)
+    shape = (triplet_map.shape[1],) * 2
+    W = np.zeros(shape) if init is None else np.array(init, dtype=float)
+    code = W
+    objective = np.inf
+    bound = -np.inf
+    weights = np.zeros(0)
     history = []
-    checks = _checks(triplet_map, penalty, ridge, W, max_iter)
-    for n_iter, width, code, objective, bound, a in checks:
-        W, high = (code, objective) if objective < high else (W, high)
-        multipliers, low = (a, bound) if bound > low else (multipliers, low)
-        history.append((n_iter, width, high, low))
-        if high - low <= tol or n_iter >= max_iter:
-            break
-    _warn_gap(high - low, tol, n_iter)
-    return HingeCode(W, high, low, multipliers, np.array(history))
+    n_iter = 0
+    width = 1.0
+    step = 1.0 / (triplet_map.size() + ridge)
+    while objective - bound > tol and n_iter < max_iter:
+        # a stage: FISTA on a ramp of this width, checked every ten steps
+        smooth = SmoothedHinge(triplet_map, width, ridge)
+        iterates = fista_iterates(smooth, penalty, W, step, restart=True, affine_gradient=False)
+        for done, (W, _, _, step, _) in enumerate(iterates):  # noqa: B007
+            last = n_iter + done == max_iter
+            if done % 10 == 0 or last:
+                feasible, value, low, a = code_bounds(smooth, penalty, W)
+                if value < objective:
+                    code = feasible
+                    objective = value
+                if low > bound:
+                    weights = a
+                    bound = low
+                history.append((n_iter + done, width, objective, bound))
+                # by eq. (offdiagonal-width) a stage comes to a quarter of its width
+                if last or objective - bound <= tol or value - low <= width / 2:
+                    break
+        n_iter += done
+        width = width / 4
+        step = 4 * step
+    if objective - bound > tol:
+        message = f"the duality gap is {objective - bound:.2e} after {n_iter} steps; tol asks for"
+        message += f" {tol:.2e}: raise max_iter, tol or ridge"
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return HingeCode(
+        code=code, objective=objective, bound=bound, multipliers=weights, history=np.array(history)
+    )
 
 
 # book/baselines/offdiagonal.ipynb#the-diagonal-end-of-the-path
@@ -482,6 +489,19 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     ((4, 4), True)
     """
 
+    _parameter_rules: ClassVar = {
+        "metric_type": one_of("similarity", "distance"),
+        "penalty": real(0),
+        "ridge": real(0, above=True),
+        "psd": optional(flag()),
+        "n_components": whole(1),
+        "n_targets": whole(1),
+        "n_impostors": whole(1),
+        "tol": real(0),
+        "max_iter": whole(1),
+        "random_state": seed(),
+    }
+
     def __init__(
         self,
         metric_type: str = "distance",
@@ -524,76 +544,44 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError
             If a parameter is out of range, X is not finite, X and y differ in length, or
             the labels allow no triplet. Nothing is stored then.
         """
-        self._check_parameters()
-        learnt = copy.copy(self)
-        learnt._fit(X, y)
-        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
-        return self
-
-    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
-        """Check the rows, choose triplets and dictionary, solve."""
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
-        _check_finite(X, "X")
-        y = [labels[code] for code in codes]  # of any type, as they are
-        triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
-        L = self._rows(X, y)
-        Z = safe_sparse_dot(X, L.T, dense_output=True)
-        self._learn(L, TripletMap(Z, triplets, self.metric_type))
-
-    def _learn(self, L: Floats, plane: TripletMap) -> None:
-        """Solve for the diagonal code, then for the code; store."""
-        ridge = self.ridge * (plane.size() or 1.0)
+        check_parameters(self)
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        X, codes, _ = check_samples(fitted, X, y)
+        triplets = nearest_triplets(X, codes, self.n_targets, self.n_impostors)
+        if self.dictionary is None:
+            rng = check_random_state(self.random_state)
+            L = initial_dictionary(X, codes, self.n_components, random_state=rng)
+        else:
+            L = check_matrix(self.dictionary, "dictionary", X.shape[1], accept_sparse=False)
+        plane = TripletMap(times_transpose(X, L), triplets, self.metric_type)
         psd = self.metric_type == "distance" if self.psd is None else bool(self.psd)
+        # strengths free of units, eqs. (offdiagonal-units) and (offdiagonal-top)
+        ridge = self.ridge * (plane.size() or 1.0)
         found, top = diagonal_code(plane, ridge, psd, self.tol, self.max_iter)
         strength = self.penalty * top
-        self.n_iter_ = found.n_iter
-        if self.penalty < 1:
+        n_iter = found.n_iter
+        if self.penalty < 1:  # the diagonal code is where FISTA starts
             found = hinge_code(plane, strength, ridge, psd, self.tol, self.max_iter, found.code)
-            self.n_iter_ += found.n_iter
-        self.code_ = found.code
-        self.dictionary_ = L
-        self.metric_ = FactoredMetric(0.0, L, found.code)
-        self.objective_ = found.objective
-        self.gap_ = found.gap
-        self.objective_history_ = found.history[:, 2]
-        self.n_triplets_ = plane.shape[0]
-        self.strength_ = strength
-        self.strength_max_ = top
+            n_iter += found.n_iter
+        fitted.dictionary_ = L
+        fitted.code_ = found.code
+        fitted.metric_ = FactoredMetric(0.0, L, found.code)
+        fitted.objective_ = found.objective
+        fitted.gap_ = found.gap
+        fitted.objective_history_ = found.history[:, 2]
+        fitted.strength_ = strength
+        fitted.strength_max_ = top
+        fitted.n_iter_ = n_iter
+        fitted.n_triplets_ = len(triplets)
+        self.__dict__ = fitted.__dict__
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True
         return tags
-
-    def _rows(self, X: Matrix, y: LabelsLike) -> Floats:
-        """The given dictionary, or the initial one."""
-        if self.dictionary is None:
-            rng = check_random_state(self.random_state)
-            return initial_dictionary(X, y, self.n_components, random_state=rng)
-        L = check_dense(self.dictionary, "dictionary")
-        if L.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"dictionary has {L.shape[1]} columns but X has {X.shape[1]} features: "
-                "give both the same features"
-            )
-        return L
-
-    def _check_parameters(self) -> None:
-        """Every parameter in its range, or an error that says which one is not."""
-        _is_distance(self.metric_type)
-        if self.psd not in (None, False, True):
-            raise ValueError(f"psd is {self.psd!r}: use True, False or None")
-        for name, least in (("penalty", 0.0), ("ridge", 1e-300), ("tol", 0.0)):
-            value = getattr(self, name)
-            if not _is_real(value) or not least <= value < np.inf:
-                bound = "above 0" if least else "of at least 0"
-                raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
-        for name in ("n_components", "n_targets", "n_impostors", "max_iter"):
-            _count(getattr(self, name), name)

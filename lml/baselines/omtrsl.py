@@ -6,21 +6,22 @@ norm of the relation matrix. Coupling 0 is OASIS for each task alone, an infinit
 one OASIS on the pooled triplets.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
 
-from lml.baselines.pooled import JointMetricsMixin, split_tasks
-from lml.metrics import FactoredMetric, _is_real
+from lml.baselines.pooled import JointMetricsMixin, encode_tasks
+from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.triplets import sample_triplets
+from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
-from lml.utils.validation import check_dense
+from lml.utils.validation import check_matrix, check_parameters, real, seed, whole
 
 __all__ = ["MultiTaskOASIS", "multitask_step", "relation_inverse"]
 
@@ -110,18 +111,14 @@ def multitask_step(
 
 
 # book/baselines/omtrsl.ipynb#the-stream-and-its-two-ends
-def _stream(
-    parts: list[tuple[Any, Matrix, NDArray[Any]]], n_steps: int, random_state: Seed
-) -> tuple[Indices, Indices]:
-    """Triplets in turn: the task of each step and its rows in the concatenation."""
-    starts = np.cumsum([0] + [X.shape[0] for _, X, _ in parts])
-    drawn = []
-    for start, (name, _, y) in zip(starts, parts):
-        try:
-            drawn.append(start + sample_triplets(y, n_steps, random_state))
-        except ValueError as error:
-            raise ValueError(f"task {name!r}: {error}") from None
-    owners = np.tile(np.arange(len(parts)), n_steps)
+def _stream(codes: list[Indices], n_steps: int, random_state: Seed) -> tuple[Indices, Indices]:
+    """Triplets in turn: the task of each step, and its rows numbered through all tasks."""
+    sizes = [len(own) for own in codes]
+    starts = np.cumsum(sizes) - sizes
+    drawn = [
+        start + sample_triplets(own, n_steps, random_state) for start, own in zip(starts, codes)
+    ]
+    owners = np.tile(np.arange(len(codes)), n_steps)
     return owners, np.stack(drawn, axis=1).reshape(-1, 3)
 
 
@@ -139,7 +136,8 @@ def _dense_form(
     steps, losses = np.zeros((2, len(triplets)))
     for n, (t, (i, j, k)) in enumerate(zip(owners, triplets)):
         q = X[j] - X[k]
-        losses[n] = loss = max(0.0, 1.0 - X[i] @ W[t] @ q)
+        loss = max(0.0, 1.0 - X[i] @ W[t] @ q)
+        losses[n] = loss
         size = relation[t, t] * norms[i] * (q @ q)
         if loss > 0 and size > 0:
             steps[n] = min(aggressiveness, loss / size)
@@ -159,15 +157,17 @@ def _kernel_form(
     weights: Floats,
     start: FactoredMetric,
 ) -> tuple[Floats, Floats]:
-    """The same steps through scores of rows; weights (T, n) are relation[:, task of row]."""
-    gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
+    """The same steps by scores of rows; weights (T, n) are relation[:, task of row]."""
+    gram = times_transpose(X, X)
     scores = start.bilinear(X, X)
     norms = gram.diagonal()
     PT = np.zeros_like(gram)  # (K gram)'
     steps, losses = np.zeros((2, len(triplets)))
     for n, (t, (i, j, k)) in enumerate(zip(owners, triplets)):
         margin = scores[i, j] - scores[i, k] + (gram[i] * weights[t]) @ (PT[j] - PT[k])
-        losses[n] = loss = max(0.0, 1.0 - margin)
+        loss = max(0.0, 1.0 - margin)
+        losses[n] = loss
+        # ||x_j - x_k||^2 from the Gram matrix; nothing but rounding for equal rows
         spread = norms[j] - 2.0 * gram[j, k] + norms[k]
         size = relation[t, t] * norms[i] * spread
         if loss > 0 and size > 0 and spread > 1e-13 * (norms[j] + norms[k]):
@@ -177,13 +177,24 @@ def _kernel_form(
 
 
 # book/baselines/omtrsl.ipynb#two-fast-forms
-def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Matrix:
-    """K of all steps, a sparse (n_rows, n_rows) array: the rows that were used only."""
+def _kernel_metrics(
+    X: Matrix, triplets: Indices, steps: Floats, weights: Floats, start: FactoredMetric
+) -> list[FactoredMetric]:
+    """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
     active = np.flatnonzero(steps)
     tau = steps[active]
-    (i, j, k) = triplets[active].T
+    i, j, k = triplets[active].T
     place = (np.concatenate([i, i]), np.concatenate([j, k]))
-    return sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(n_rows, n_rows))
+    K = sparse.csr_array((np.concatenate([tau, -tau]), place), shape=(X.shape[0],) * 2)
+    used = np.unique(np.concatenate(K.nonzero()))
+    K = K[used][:, used]
+    metrics = []
+    for c in weights[:, used]:
+        metric = start + FactoredMetric(0.0, X[used], sparse.diags_array(c) @ K)
+        if not sparse.issparse(X) and X.shape[1] <= len(used):
+            metric = FactoredMetric.from_dense(metric.to_dense())
+        metrics.append(metric)
+    return metrics
 
 
 # book/baselines/omtrsl.ipynb#the-estimator
@@ -237,6 +248,12 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
     """
 
     metric_type = "similarity"
+    _parameter_rules: ClassVar = {
+        "coupling": real(0, infinite=True),
+        "aggressiveness": real(0, above=True, infinite=True),
+        "n_steps": whole(0),
+        "random_state": seed(),
+    }
 
     def __init__(
         self,
@@ -273,58 +290,45 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError
             If a parameter is out of range, X is not finite, or a task allows no triplet.
             Nothing is stored then.
         """
-        base = OASIS(self.aggressiveness, self.n_steps, self.init)
-        base._check_parameters()
-        parts = split_tasks(X, y, tasks)
-        relation = self._relation(len(parts))
-        start = base._start(parts[0][1].shape[1])
-        owners, triplets = _stream(parts, self.n_steps, self.random_state)
-        metrics, steps, losses = self._run(parts, owners, triplets, relation, start)
+        check_parameters(self)
+        names, parts, codes = encode_tasks(X, y, tasks)
+        relation = self._relation_inverse(len(names))
+        n_features = parts[0].shape[1]
+        start = OASIS(init=self.init)._start(n_features)
+        owners, triplets = _stream(codes, self.n_steps, self.random_state)
+        if sparse.issparse(parts[0]):
+            rows = sparse.vstack(parts, format="csr")
+        else:
+            rows = np.concatenate(parts)
+        if sparse.issparse(rows) or len(rows) <= max(2000, n_features):
+            task_of_row = np.repeat(np.arange(len(names)), [len(own) for own in codes])
+            weights = relation[:, task_of_row]
+            steps, losses = _kernel_form(
+                rows, owners, triplets, self.aggressiveness, relation, weights, start
+            )
+            metrics = _kernel_metrics(rows, triplets, steps, weights, start)
+        else:
+            W = np.tile(start.to_dense(), (len(names), 1, 1))
+            steps, losses = _dense_form(rows, owners, triplets, self.aggressiveness, relation, W)
+            metrics = [FactoredMetric.from_dense(M) for M in W]
         self._note_columns(X)
-        self.tasks_ = [name for name, _, _ in parts]
-        self.metrics_ = dict(zip(self.tasks_, metrics))
-        self.n_updates_ = int(np.count_nonzero(steps))
+        self.tasks_ = names
+        self.metrics_ = dict(zip(names, metrics))
         self.relation_inverse_ = relation
+        self.n_updates_ = int(np.count_nonzero(steps))
         blocks = np.array_split(losses, min(50, len(losses)) or 1)
         self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
         return self
 
-    def _run(
-        self,
-        parts: list[tuple[Any, Matrix, NDArray[Any]]],
-        owners: Indices,
-        triplets: Indices,
-        relation: Floats,
-        start: FactoredMetric,
-    ) -> tuple[Sequence[FactoredMetric], Floats, Floats]:
-        """Choose the form; returns the metrics, the multipliers and the hinges."""
-        rows = [X.astype(np.float64, copy=False) for _, X, _ in parts]
-        own = np.repeat(np.arange(len(rows)), [X.shape[0] for X in rows])
-        is_sparse = sparse.issparse(rows[0])
-        n = len(own)
-        D = rows[0].shape[1]
-        X = sparse.vstack(rows, format="csr") if is_sparse else np.concatenate(rows)
-        arguments = (X, owners, triplets, self.aggressiveness, relation)
-        if is_sparse or n <= max(2000, D):
-            weights = relation[:, own]
-            steps, losses = _kernel_form(*arguments, weights, start)
-            K = _coefficients(triplets, steps, n)
-            return _weighted(X, K, weights, start), steps, losses
-        W = np.tile(start.to_dense(), (len(rows), 1, 1))
-        steps, losses = _dense_form(*arguments, W)
-        return [FactoredMetric.from_dense(M) for M in W], steps, losses
-
-    def _relation(self, n_tasks: int) -> Floats:
+    def _relation_inverse(self, n_tasks: int) -> Floats:
         """The inverse of the relation matrix, given or of the coupling."""
         if self.relation is None:
-            if not _is_real(self.coupling) or not self.coupling >= 0:
-                raise ValueError(f"coupling is {self.coupling!r}: give a number of at least 0")
             return relation_inverse(n_tasks, self.coupling)
-        A = check_dense(self.relation, "relation")
+        A = check_matrix(self.relation, "relation", accept_sparse=False)
         if A.shape != (n_tasks, n_tasks) or not np.allclose(A, A.T):
             raise ValueError(
                 f"relation has shape {A.shape} with {n_tasks} tasks: give a symmetric matrix"
@@ -336,17 +340,3 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
                 f"relation has the eigenvalue {lowest:.3g}: give a positive definite matrix"
             )
         return linalg.inv((A + A.T) / 2)
-
-
-# book/baselines/omtrsl.ipynb#the-estimator
-def _weighted(X: Matrix, K: Matrix, weights: Floats, start: FactoredMetric) -> list[FactoredMetric]:
-    """The metrics start + X' diag(c_s) K X; dense ones where that takes less memory."""
-    used = np.unique(np.concatenate(K.nonzero()))
-    K = K[used][:, used]
-    metrics = []
-    for c in weights[:, used]:
-        metric = start + FactoredMetric(0.0, X[used], sparse.diags_array(c) @ K)
-        if not sparse.issparse(X) and X.shape[1] <= len(used):
-            metric = FactoredMetric.from_dense(metric.to_dense())
-        metrics.append(metric)
-    return metrics

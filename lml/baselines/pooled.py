@@ -7,66 +7,30 @@ a table of metrics the methods that read them.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import column_or_1d, get_tags
+from sklearn.utils import get_tags
 
 from lml.metrics import FactoredMetric
-from lml.neighbors import _as_array, _class_numbers, _labels
 from lml.single_task import TaskMetricsMixin
-from lml.triplets import _check_rows
-from lml.utils.typing import LabelsLike, Matrix, MatrixLike
+from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike
+from lml.utils.validation import (
+    check_parameters,
+    check_table,
+    check_task,
+    check_two_classes,
+    encode_labels,
+    flag,
+    labels_array,
+)
 
-__all__ = ["JointMetricsMixin", "PooledMetricLearner", "split_tasks"]
-
-
-# book/baselines/pooled.ipynb#a-table-of-several-tasks
-def _is_name(name: Any) -> bool:
-    """Whether a value can be found again in a table."""
-    try:
-        return name is not None and {name: name}.get(name) is name and bool(name == name)
-    except (TypeError, ValueError):  # not hashable, or compared entry by entry
-        return False
-
-
-def _task_names(tasks: Any) -> tuple[list[Any], list[Any]]:
-    """The name of the task of each row, and the distinct names by first appearance."""
-    names = list(tasks.tolist() if hasattr(tasks, "tolist") else tasks)
-    for row, name in enumerate(names):
-        if not _is_name(name):
-            raise ValueError(f"tasks[{row}] is {name!r}: give each row the name of its task")
-    return names, list(dict.fromkeys(names))
-
-
-def _label_array(y: LabelsLike) -> NDArray[Any]:
-    """One label a row, in an array that keeps labels of different types apart."""
-    _class_numbers(y)  # refuses rows without a label
-    return _as_array(_labels(y)) if isinstance(y, (list, tuple)) else column_or_1d(y)
+__all__ = ["JointMetricsMixin", "PooledMetricLearner", "encode_tasks", "split_tasks"]
 
 
 # book/baselines/pooled.ipynb#a-table-of-several-tasks
-def _check_table(
-    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
-) -> tuple[Matrix, NDArray[Any], list[Any], list[Any]]:
-    """Rows, labels, names of the rows' tasks, distinct names; all of them checked."""
-    X = _check_rows(X)
-    y = _label_array(y)
-    (names, distinct) = _task_names(tasks)
-    lengths = X.shape[0], len(y), len(names)
-    if len(set(lengths)) > 1:
-        raise ValueError(
-            f"X has {lengths[0]} rows, y has {lengths[1]} and tasks has {lengths[2]} entries:"
-            " give a label and a task for each row"
-        )
-    if not names:
-        raise ValueError("X has 0 rows: give the rows of at least one task")
-    return X, y, names, distinct
-
-
 def split_tasks(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> list[tuple[Any, Matrix, NDArray[Any]]]:
@@ -88,9 +52,9 @@ def split_tasks(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If the lengths differ, there is no row, a value of X is not finite, or a label or
-        the name of a task is missing.
+        the name of a task is missing or not hashable.
 
     Notes
     -----
@@ -102,11 +66,56 @@ def split_tasks(
     >>> [(name, X.tolist(), y.tolist()) for name, X, y in parts]
     [('b', [[0.0], [2.0]], [7, 9]), ('a', [[1.0]], [8])]
     """
-    X, y, names, distinct = _check_table(X, y, tasks)
-    number = {name: t for t, name in enumerate(distinct)}
-    codes = np.array([number[name] for name in names])
-    rows = [np.flatnonzero(codes == t) for t in range(len(distinct))]
-    return [(name, X[own], y[own]) for name, own in zip(distinct, rows, strict=True)]
+    X, labels, names = check_table(X, y, tasks)
+    encode_labels(labels)  # refuses samples without a label
+    y = labels_array(labels)
+    places: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(names):
+        places.setdefault(name, []).append(row)
+    return [(name, X[own], y[own]) for name, own in places.items()]
+
+
+def encode_tasks(
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+) -> tuple[list[Any], list[Matrix], list[Indices]]:
+    """Take a table apart into tasks that all have triplets, and number their classes.
+
+    Parameters
+    ----------
+    X, y, tasks
+        As in `split_tasks`.
+
+    Returns
+    -------
+    names : list
+        The tasks, in the order of first appearance.
+    rows : list of {ndarray, csr_array}
+        The rows of each task.
+    codes : list of ndarray of int
+        The class of each row, numbered within the task by first appearance.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `split_tasks`, and if a task has no two classes, one of them with two rows.
+
+    Notes
+    -----
+    Derived in chapter 24 (baselines/pooled), eq. (pooled-union).
+
+    Examples
+    --------
+    >>> names, rows, codes = encode_tasks([[0.0], [1.0], [2.0]], ["b", "c", "b"], [7, 7, 7])
+    >>> names, codes[0].tolist()
+    ([7], [0, 1, 0])
+    """
+    parts = split_tasks(X, y, tasks)
+    codes = []
+    for name, _, labels in parts:
+        own, classes = encode_labels(labels)
+        check_two_classes(own, classes, f"y of task {name!r}")
+        codes.append(own)
+    return [name for name, _, _ in parts], [rows for _, rows, _ in parts], codes
 
 
 # book/baselines/pooled.ipynb#reading-a-tasks-metric
@@ -139,11 +148,8 @@ class JointMetricsMixin(TaskMetricsMixin):
         """The metric of a task, a FactoredMetric; an error lists the known tasks."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
-        try:
-            known = task in self.metrics_
-        except TypeError:
-            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
-        if not known:
+        check_task(task)
+        if task not in self.metrics_:
             raise ValueError(f"task {task!r} is not known; known tasks: {list(self.metrics_)}")
         return self.metrics_[task]
 
@@ -190,6 +196,8 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     (2, 4)
     """
 
+    _parameter_rules: ClassVar = {"shared_labels": flag()}
+
     def __init__(self, estimator: BaseEstimator, shared_labels: bool = True) -> None:
         self.estimator = estimator
         self.shared_labels = shared_labels
@@ -226,14 +234,16 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         ValueError, TypeError
             If the table or a parameter cannot be used. Nothing is stored then.
         """
-        if self.shared_labels not in (True, False):
-            raise ValueError(f"shared_labels is {self.shared_labels!r}: use True or False")
-        rows, y, names, distinct = _check_table(X, y, tasks)
-        if not self.shared_labels:
-            y, _ = _class_numbers(list(zip(names, y.tolist())))
-        estimator = clone(self.estimator).fit(rows, y)
+        check_parameters(self)
+        rows, labels, names = check_table(X, y, tasks)
+        codes, _ = encode_labels(labels)  # refuses samples without a label
+        if self.shared_labels:
+            classes = labels_array(labels)
+        else:  # eq. (pooled-key)
+            classes, _ = encode_labels(list(zip(names, codes.tolist())))
+        estimator = clone(self.estimator).fit(rows, classes)
         self._note_columns(X)
         self.estimator_ = estimator
-        self.tasks_ = distinct
-        self.metrics_ = dict.fromkeys(distinct, estimator.metric_)
+        self.tasks_ = list(dict.fromkeys(names))
+        self.metrics_ = dict.fromkeys(self.tasks_, estimator.metric_)
         return self

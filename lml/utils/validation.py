@@ -93,11 +93,13 @@ class Rule:
 
 
 # book/door.ipynb#parameters
-def real(least: float = -np.inf, most: float = np.inf, *, above: bool = False) -> Rule:
-    """Rule for a finite number in [least, most], or in (least, most] if `above`."""
+def real(
+    least: float = -np.inf, most: float = np.inf, *, above: bool = False, infinite: bool = False
+) -> Rule:
+    """Rule for a number in [least, most], or in (least, most] if `above`; finite or `infinite`."""
 
     def allows(value: Any) -> bool:
-        if not is_real(value) or not np.isfinite(float(value)):
+        if not is_real(value) or not (infinite or np.isfinite(float(value))):
             return False
         return bool((value > least if above else value >= least) and value <= most)
 
@@ -106,6 +108,8 @@ def real(least: float = -np.inf, most: float = np.inf, *, above: bool = False) -
         wanted += f" above {least:g}" if above else f" of at least {least:g}"
     if most < np.inf:
         wanted += f" and at most {most:g}"
+    if infinite:
+        wanted += ", which may be infinite"
     return Rule(allows, wanted)
 
 
