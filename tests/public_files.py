@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 import tarfile
 import threading
 import zipfile
@@ -87,6 +88,32 @@ def written(folder, contents):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return list(contents)
+
+
+BITS = [b"nan", b"-inf", b"1e999", b"9" * 400, b"\0", b"\xff", b"#", b"\n", b":", b" ", b",", b"-"]
+
+
+def damaged(data, rng):
+    """A copy of a file with one thing wrong."""
+    data, n, a = bytearray(data), len(data), int(rng.integers(len(data)))
+    size = int(rng.integers(1, 40))
+    kind = rng.integers(7)
+    if kind == 0:  # bytes flipped
+        for place in rng.integers(n, size=rng.integers(1, 6)):
+            data[place] ^= int(rng.integers(1, 256))
+    elif kind == 1:  # one bit
+        data[a] ^= 1 << int(rng.integers(8))
+    elif kind == 2:  # cut off
+        del data[a:]
+    elif kind == 3:  # a piece missing
+        del data[a : a + size]
+    elif kind == 4:  # a piece twice
+        data[a:a] = data[a : a + size]
+    elif kind == 5:  # something put in
+        data[a:a] = BITS[rng.integers(len(BITS))]
+    else:  # a number of bytes, a shape or a count made large
+        data[a : a + 4] = struct.pack("<i", int(rng.choice([-1, 2**31 - 1, 2**30, 2**16])))
+    return bytes(data)
 
 
 # ---------------------------------------------------------------- USPS
