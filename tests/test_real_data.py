@@ -6,17 +6,37 @@ the download is tried, and its failure is a failure.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import hashlib
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from public_files import (
+    PARSERS,
+    REVIEW_FILES,
+    RNG,
+    damaged,
+    isolet_text,
+    same,
+    served,
+    usps_files,
+    words_files,
+    written,
+)
 from scipy import sparse
 from sklearn.neighbors import KNeighborsClassifier
 
-from lml import datasets
-from lml.datasets import load_isolet_tasks, load_sentiment_tasks, load_usps_tasks
+from lml.datasets import (
+    COLLECTIONS,
+    Source,
+    load_arrays,
+    load_isolet_tasks,
+    load_sentiment_tasks,
+    load_usps_tasks,
+)
 
 SPLITS = range(5)
 
@@ -24,7 +44,7 @@ SPLITS = range(5)
 def stored(name):
     """Arrays of a collection, or a skip that says why."""
     try:
-        return datasets._load(name, download_if_missing="CI" in os.environ)
+        return load_arrays(name, download_if_missing="CI" in os.environ)
     except OSError as error:
         if "CI" in os.environ:
             raise
@@ -126,7 +146,6 @@ def test_isolet_blocks_share_speakers(isolet):
 
 
 def test_isolet_speakers(isolet):
-    np.testing.assert_array_equal(datasets._isolet_speakers(isolet["y"]), isolet["speaker"])
     np.testing.assert_array_equal((isolet["speaker"] + 29) // 30, isolet["group_by_speaker"])
     groups = [set(isolet["speaker"][isolet["group"] == g]) for g in (3, 4)]
     assert groups[0] == groups[1]
@@ -222,22 +241,6 @@ def test_reviews_vocabulary(reviews):
     assert encoded == sorted(encoded)
 
 
-def test_reviews_through_the_parser(reviews):
-    """Written out as review text and parsed again, the counts come back in the same columns."""
-    names = [b"w%05d" % j for j in range(35846)]
-    contents = []
-    for X in matrices(reviews):
-        for part in (X[:1000], X[1000:]):
-            lines = []
-            for a, b in zip(part.indptr, part.indptr[1:], strict=False):
-                entries = zip(part.indices[a:b].tolist(), part.data[a:b].tolist(), strict=True)
-                lines.append(b" ".join(b"%b:%d" % (names[j], n) for j, n in entries))
-            contents.append(b" #label#:x\n".join([*lines, b""]))
-    files = datasets._review_arrays(contents)
-    for found, expected in zip(files.values(), reviews, strict=True):
-        assert datasets._digest(found) == datasets._digest(expected)
-
-
 def test_reviews_tasks(reviews):
     for weighting in ("tfidf", "binary", "counts"):
         for task in load_sentiment_tasks("raw", random_state=0, weighting=weighting):
@@ -245,3 +248,82 @@ def test_reviews_tasks(reviews):
             assert task.X_train.shape == (1000, 35846)
             lengths = np.sqrt(task.X_test.multiply(task.X_test).sum(axis=1))
             np.testing.assert_allclose(lengths, 1)
+
+
+# ---------------------------------------------------------------- the way from the public files
+
+
+@pytest.fixture
+def download(tmp_path, monkeypatch):
+    """Load from a folder that is served on this machine, into an empty cache."""
+
+    def load(name, folder, names):
+        monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "home"))
+        monkeypatch.delenv("LML_DATA", raising=False)
+        with served(folder) as address:
+            source = Source(PARSERS[name], tuple(address + file for file in names))
+            here = dataclasses.replace(COLLECTIONS[name], sources=(source,))
+            monkeypatch.setitem(COLLECTIONS, name, here)
+            return load_arrays(name)
+
+    return load
+
+
+def test_full_usps(usps, tmp_path, download):
+    names = usps_files(tmp_path, usps)
+    same(download("usps", tmp_path, names)[0], usps)
+
+
+def test_full_isolet(isolet, tmp_path, download):
+    cut = isolet["group"] < 5
+    contents = [isolet_text(isolet["Xq"][own], isolet["y"][own]) for own in (cut, ~cut)]
+    blob = hashlib.sha1(b"blob %d\0" % len(contents[0]) + contents[0]).hexdigest()
+    assert blob == "755a9eed7776ad9a3d025d52df1e81c6f23d7d7c"  # the published file, to the byte
+    names = written(tmp_path, dict(zip(("train.data", "test.data"), contents, strict=True)))
+    same(download("isolet", tmp_path, names)[0], isolet)
+
+
+def test_full_words(words, tmp_path, download):
+    names = words_files(tmp_path, words)
+    same(download("sentiment_words200", tmp_path, names)[0], words)
+
+
+def test_full_reviews(reviews, tmp_path, download):
+    """Written out as review text and parsed again, the counts come back in the same columns."""
+    tokens = [b"w%05d" % j for j in range(35846)]
+    contents = []
+    for X in matrices(reviews):
+        for part in (X[:1000], X[1000:]):
+            lines = []
+            for a, b in zip(part.indptr, part.indptr[1:], strict=False):
+                entries = zip(part.indices[a:b].tolist(), part.data[a:b].tolist(), strict=True)
+                lines.append(b" ".join(b"%b:%d" % (tokens[j], n) for j, n in entries))
+            contents.append(b" #label#:x\n".join([*lines, b""]))
+    names = written(tmp_path, dict(zip(REVIEW_FILES, contents, strict=True)))
+    for found, expected in zip(download("sentiment_raw", tmp_path, names), reviews, strict=True):
+        same(found, expected)
+
+
+@pytest.mark.parametrize("name", ["usps", "sentiment_words200", "sentiment_raw"])
+def test_damaged_copies_are_refused_unless_no_array_changed(name, tmp_path, monkeypatch):
+    first = stored(name)
+    files = list(COLLECTIONS[name].digests)
+    for file, arrays in zip(files, first, strict=True):
+        np.savez_compressed(tmp_path / file, **arrays)
+    monkeypatch.setenv("LML_DATA", str(tmp_path))
+    intact = (tmp_path / files[0]).read_bytes()
+    rng, unnoticed = RNG(3), 0
+    for _ in range(25):
+        (tmp_path / files[0]).write_bytes(damaged(intact, rng))
+        try:  # bytes that no array depends on, such as dates, may differ
+            found, said = load_arrays(name), None
+        except ValueError as error:
+            found, said = first, str(error)
+        for arrays, expected in zip(found, first, strict=True):
+            same(arrays, expected)
+        if said is None:
+            unnoticed += 1
+        else:
+            assert str(tmp_path / files[0]) in said
+            assert "LML_DATA" in said
+    assert unnoticed < 5

@@ -24,7 +24,7 @@ from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
-from lml.datasets import Task, _load, _make_task, _split_rows, load_sentiment_tasks
+from lml.datasets import Task, load_arrays, load_sentiment_tasks, make_task, split_samples
 from lml.evaluation import _nbytes
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import pairwise_scores
@@ -194,14 +194,14 @@ def load_speaker_tasks(
     Derived in chapter 2 (datasets), eq. (datasets-speaker).
     """
     rng = np.random.RandomState(random_state)
-    (arrays,) = _load("isolet", download_if_missing)
+    (arrays,) = load_arrays("isolet", download_if_missing)
     X = arrays["Xq"] / float(arrays["divisor"])
     y = arrays["y"]
     tasks = []
     for first in range(1, 151, n_speakers):
         own = np.flatnonzero((arrays["speaker"] - first) // n_speakers == 0)
-        rows = _split_rows(len(own), 1 / 3, 0.2, rng)
-        tasks.append(_make_task(f"from{first}", X[own], y[own], rows))
+        rows = split_samples(len(own), 1 / 3, 0.2, rng)
+        tasks.append(make_task(f"from{first}", X[own], y[own], rows))
     return tasks
 
 
