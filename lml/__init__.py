@@ -22,3 +22,5 @@ __all__ = [
     "MetricKNeighborsClassifier",
     "TaskTransformer",
 ]
+
+__version__ = "0.1.0"

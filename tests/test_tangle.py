@@ -42,7 +42,7 @@ def write_book(root, chapters, public=(), toc=None):
     (root / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     names = ", ".join(f'"{name}"' for name in public)
     (root / "pyproject.toml").write_text(
-        f'[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
+        f'[project]\nversion = "1.2.3"\n\n[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
         '[tool.ruff]\nline-length = 100\n\n[tool.ruff.lint.isort]\nknown-first-party = ["lml"]\n',
         encoding="utf-8",
     )
@@ -525,3 +525,7 @@ def test_chapters_with_other_letters_are_tangled_where_the_locale_has_none(book,
     assert done.returncode == 1
     assert r"""the file has '\xc4 = "\xe8"', the chapter""" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_package_says_its_version(book):
+    assert '__version__ = "1.2.3"' in book(export("A = 1"))["__init__.py"]

@@ -429,7 +429,9 @@ def build(root: Path = ROOT) -> dict[str, str]:
             raise TangleError(f"pyproject.toml lists {name!r} as public, but no chapter exports it")
     homes = {name: owners[name].module for name in settings["public"]}
     origin = "pyproject.toml ([tool.lml]) by tools/tangle.py: edit that."
-    sources["__init__.py"] = tidy(build_init(origin, settings["docstring"], homes), "__init__")
+    text = build_init(origin, settings["docstring"], homes)
+    text += f'\n__version__ = "{project["project"]["version"]}"\n'
+    sources["__init__.py"] = tidy(text, "__init__")
     origin = "the modules beside it by tools/tangle.py: edit their chapters."
     for package in sorted({name.split("/")[0] for name in sources if "/" in name}):
         if package not in settings.get("packages", {}):
