@@ -260,6 +260,12 @@ def test_reviews_of_more_words_than_the_originals(refuse):
     refuse("sentiment_raw", contents, "the originals 1,519,266")
 
 
+def test_an_archive_of_very_many_members_is_not_listed_to_its_end(refuse):
+    heads = tarfile.TarInfo("empty").tobuf() * 1000
+    whole = full_archive(gzip.compress(heads + tarfile.TarInfo("books/positive.review").tobuf()))
+    refuse("sentiment_raw", {"acl.tar.gz": whole}, "KeyError")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS")
 def test_a_bomb_of_many_gigabytes_in_a_process_of_three(tmp_path):
     (tmp_path / "zip.train.gz").write_bytes(gz_bomb(6000))
