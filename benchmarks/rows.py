@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize
+from sklearn.utils import gen_batches
 
 from benchmarks import loops
 from lml import coding, oasis, scml
@@ -220,19 +221,22 @@ def _averaging_data(quick: bool) -> Data:
     triplets = nearest_triplets(data["X"], data["y"])
     differences = scml._Differences(projections, triplets)
     draws = np.random.RandomState(0).randint(len(triplets), size=100_000)
-    gamma = scml._scaled_gamma(projections, triplets, None)
+    gamma = scml.scaled_gamma(projections, triplets)
     return {"differences": differences, "draws": draws, "gamma": gamma}
 
 
 def _averaging_ours(data: Data) -> Result:
-    sums = np.zeros(data["differences"].squares.shape[1])
-    data["differences"].descend(data["draws"], sums, 0, 1e-5, data["gamma"])
+    differences, draws = data["differences"], data["draws"]
+    sums = np.zeros(differences.squares.shape[1])
+    for block in gen_batches(len(draws), 2**16 // len(sums) + 1):
+        Z = differences.rows(draws[block])
+        scml._dual_steps(Z, sums, block.start, 1e-5, data["gamma"])
     return {"K": sums}
 
 
 def _averaging_compiled(data: Data) -> Result:
     differences = data["differences"]
-    near, far = differences.table[2][:, data["draws"]]
+    near, far = differences.table.near[data["draws"]], differences.table.far[data["draws"]]
     squares, sums = differences.squares, np.zeros(differences.squares.shape[1])
     run = loops.compiled(loops.scml_steps, squares, near, far, sums, 0, 1e-5, data["gamma"])
     begun = clock()
@@ -263,9 +267,8 @@ def _fisher_full(data: Data) -> Result:
     X, y = data["X"] - data["X"].mean(axis=0), data["y"]
     q, D = int(y.max()), X.shape[1]
     n_regions = -(-data["n_basis"] // (2 * q))
-    ranked = fisher._ranked_by_class(X, y, fisher._centres(X, n_regions, 0))
     found = []
-    for rows in fisher._regions(ranked, list(data["scales"])):
+    for rows in fisher.local_regions(X, y, n_regions, data["scales"], 0):
         within, between = fisher.class_scatter(X[rows], y[rows])
         ridge = np.trace(within) / D
         _, V = linalg.eigh(between, within + ridge * np.eye(D))

@@ -6,8 +6,7 @@ Rows may be dense or CSR. With fewer rows than features everything is solved amo
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,48 +14,73 @@ from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dsyevr, dsyevr_lwork
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_consistent_length
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.metrics import _is_real
-from lml.neighbors import _class_numbers
-from lml.triplets import _check_rows, _count
+from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_matrix, encode_labels, optional, real, whole
 
-__all__ = ["basis_rank", "class_scatter", "fisher_directions", "local_fisher_basis"]
+__all__ = [
+    "basis_rank",
+    "class_means",
+    "class_scatter",
+    "fisher_directions",
+    "fix_signs",
+    "leading_directions",
+    "local_fisher_basis",
+    "local_regions",
+]
 
 
 # book/fisher.ipynb#two-scatters
-def _labelled_rows(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
-    """Float rows (dense or CSR) and class numbers; an error unless there are two classes."""
-    X = _check_rows(X)
-    (codes, labels) = _class_numbers(y)
-    if X.shape[0] != len(codes):
-        raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
+def _labeled_samples(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
+    """Checked samples and the class of each; an error unless there are two classes."""
+    X = check_matrix(X)
+    codes, labels = encode_labels(y)
+    check_consistent_length(X, codes)
     if len(labels) < 2:
-        held = f"one class only ({labels[0]!r})" if labels else "no rows"
         raise ValueError(
-            f"y holds {held}, so no direction separates classes and there is no dissimilar "
-            "pair: give at least two rows, of two classes"
+            f"y has {len(codes)} samples of {len(labels)} classes, so no direction separates"
+            " classes and there is no dissimilar pair: give at least two samples, of two classes"
         )
-    X = X.astype(float)
-    if sparse.issparse(X):
-        X.sum_duplicates()  # k-means takes the stored numbers as they are
     return X, codes
 
 
 # book/fisher.ipynb#two-scatters
-def _class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
-    """Rows in each class and the class means, dense, of shape (classes, D)."""
+def class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
+    """Size and mean of each class.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n_samples, n_features)
+    codes : ndarray of int, shape (n_samples,)
+        The class of each sample, from 0; no class is empty.
+
+    Returns
+    -------
+    counts : ndarray of int, shape (n_classes,)
+    means : ndarray of shape (n_classes, n_features)
+
+    Notes
+    -----
+    Derived in chapter 7 (fisher), eq. (fisher-gamma).
+
+    Examples
+    --------
+    >>> counts, means = class_means(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]))
+    >>> counts.tolist(), means.tolist()
+    ([2, 1], [[1.0], [5.0]])
+    """
     counts = np.bincount(codes)
     member = sparse.csr_array((1.0 / counts[codes], (codes, np.arange(len(codes)))))
-    means = member @ X
-    return counts, means.toarray() if sparse.issparse(means) else means
+    return counts, safe_sparse_dot(member, X, dense_output=True)
 
 
 # book/fisher.ipynb#two-scatters
 def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
-    counts, means = _class_means(X, codes)
+    counts, means = class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
     if sparse.issparse(X):
         return (X.T @ X).toarray() - means.T @ (counts[:, None] * means), gamma
@@ -95,7 +119,7 @@ def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
     >>> round(within.item(), 6), round(between.item(), 6)
     (2.0, 10.666667)
     """
-    within, gamma = _scatter(*_labelled_rows(X, y))
+    within, gamma = _scatter(*_labeled_samples(X, y))
     return within, gamma.T @ gamma
 
 
@@ -108,7 +132,7 @@ def _ridge(inside: float, between: float, n_features: int, regularization: float
 
 
 # book/fisher.ipynb#a-singular-within-scatter
-def _largest(A: Floats, n_directions: int) -> Floats:
+def _leading_eigenvectors(A: Floats, n_directions: int) -> Floats:
     """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
     lwork, liwork, _ = dsyevr_lwork(len(A), lower=1)
     options = {"lower": 1, "lwork": int(lwork), "liwork": int(liwork)}
@@ -117,21 +141,51 @@ def _largest(A: Floats, n_directions: int) -> Floats:
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
 
-# book/fisher.ipynb#a-singular-within-scatter
-def _leading(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
-    """Eigenvectors (as rows) of the pencil (Gamma' Gamma, within + ridge I), largest first."""
+def leading_directions(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
+    """Directions of the largest ratios of between scatter to ridged within scatter.
+
+    Parameters
+    ----------
+    within : ndarray of shape (n_features, n_features)
+        The within scatter.
+    gamma : ndarray of shape (n_classes, n_features)
+        Gamma with Gamma' Gamma the between scatter.
+    ridge : float
+        Added to the diagonal of the within scatter.
+    n_directions : int
+        How many directions at most.
+
+    Returns
+    -------
+    directions : ndarray of shape (n_found, n_features)
+        Eigenvectors as rows, the largest eigenvalue first; of no particular length.
+
+    Raises
+    ------
+    ValueError
+        If the ridged within scatter is not positive definite.
+
+    Notes
+    -----
+    Derived in chapter 7 (fisher), eq. (fisher-compact).
+
+    Examples
+    --------
+    >>> leading_directions(np.eye(2), np.array([[0.0, 1.0], [0.0, -1.0]]), 1.0, 2).shape
+    (1, 2)
+    """
     try:
         factor = linalg.cho_factor(within + ridge * np.eye(len(within)))
     except linalg.LinAlgError as error:
         raise ValueError(f"regularization is too small ({error}): raise it") from error
     half = linalg.cho_solve(factor, gamma.T)  # (D, classes)
-    return (half @ _largest(gamma @ half, n_directions)).T
+    return (half @ _leading_eigenvectors(gamma @ half, n_directions)).T
 
 
 # book/fisher.ipynb#fewer-rows-than-features
-def _centred_gram(X: Matrix) -> Floats:
+def _centered_gram(X: Matrix) -> Floats:
     """Inner products (n, n) of the centred rows."""
-    gram = safe_sparse_dot(X, X.T, dense_output=True)
+    gram = times_transpose(X, X)
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
     return gram
@@ -139,28 +193,26 @@ def _centred_gram(X: Matrix) -> Floats:
 
 def _coordinates(X: Matrix) -> tuple[Floats, Floats]:
     """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
-    squares, U = linalg.eigh(_centred_gram(X))
+    squares, U = linalg.eigh(_centered_gram(X))
     keep = squares > 1e-13 * max(squares[-1], 0.0)
     root = np.sqrt(squares[keep])
     return U[:, keep] * root, U[:, keep] / root
 
 
-def _fix_signs(V: Floats) -> Floats:
-    """Rows scaled to unit length, the entry of largest magnitude positive."""
+def fix_signs(V: Floats) -> Floats:
+    """Rows scaled to unit length, the entry of largest magnitude positive.
+
+    Parameters
+    ----------
+    V : ndarray of shape (n_rows, n_features)
+        No row is zero.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
+    """
     largest = V[np.arange(len(V)), np.abs(V).argmax(axis=1)]
     return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
-
-
-# book/fisher.ipynb#fewer-rows-than-features
-_SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
-
-
-def _solved(A: Floats, B: Floats) -> Floats:
-    """A^-1 B for a positive definite A; hundreds of small ones, so LAPACK is called directly."""
-    factor, info = dpotrf(np.asarray_chkfinite(A), clean=0)
-    if info:
-        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
-    return dpotrs(factor, B)[0]
 
 
 # book/fisher.ipynb#fewer-rows-than-features
@@ -168,44 +220,45 @@ def _row_coefficients(
     X: Matrix, codes: Indices, n_directions: int, regularization: float
 ) -> Floats:
     """Coefficients A (directions, n) with Fisher directions A X; for fewer rows than features."""
-    K = _centred_gram(X)
+    K = _centered_gram(X)
     counts = np.bincount(codes)
     means = (codes == np.arange(len(counts))[:, None]) / counts[:, None]  # (classes, n)
     G = np.sqrt(counts)[:, None] * means
     of_means = means @ K
-    deviations = K - of_means[codes]
-    within = deviations - (deviations @ means.T)[:, codes]
+    deviations = K - of_means[codes]  # (I - H) K
+    within = deviations - (deviations @ means.T)[:, codes]  # (I - H) K (I - H) = E E'
     ridge = _ridge(np.trace(within), np.vdot(G @ K, G), X.shape[1], regularization)
     within.flat[:: len(K) + 1] += ridge
-    N = (G - _solved(within, deviations @ G.T).T) / ridge
-    A = _largest(np.sqrt(counts)[:, None] * of_means @ N.T, n_directions).T @ N
+    # hundreds of small systems are solved, so LAPACK is called directly
+    factor, info = dpotrf(np.asarray_chkfinite(within), clean=0)
+    if info:
+        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
+    N = (G - dpotrs(factor, deviations @ G.T)[0].T) / ridge
+    A = _leading_eigenvectors(np.sqrt(counts)[:, None] * of_means @ N.T, n_directions).T @ N
     return A - A.mean(axis=1, keepdims=True)
 
 
 # book/fisher.ipynb#fewer-rows-than-features
+_SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
+
+
 def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: float) -> Floats:
     """Unit Fisher directions of rows that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
         X = X - X.mean(axis=0)  # CSR rows are centred implicitly below
-    if n < D and regularization >= _SOLVED_BY_ROWS:
+    if n < D and regularization >= _SOLVED_BY_ROWS:  # by Woodbury's identity, among the rows
         A = _row_coefficients(X, codes, n_directions, regularization)
-        return _fix_signs(safe_sparse_dot(X.T, A.T, dense_output=True).T)
-    Z, back = (X, None) if n >= D else _coordinates(X)
+        return fix_signs(safe_sparse_dot(X.T, A.T, dense_output=True).T)
+    Z = X
+    if n < D:  # in the span of the rows
+        Z, back = _coordinates(X)
     within, gamma = _scatter(Z, codes)
     ridge = _ridge(np.trace(within), np.sum(np.square(gamma)), D, regularization)
-    V = _leading(within, gamma, ridge, n_directions)
-    if back is not None:
+    V = leading_directions(within, gamma, ridge, n_directions)
+    if n < D:
         V = safe_sparse_dot(X.T, back @ V.T, dense_output=True).T  # back sums to zero
-    return _fix_signs(V)
-
-
-# book/fisher.ipynb#fewer-rows-than-features
-def _strength(value: Any, name: str) -> float:
-    """Return a finite number of at least zero, or say what is wrong with it."""
-    if not _is_real(value) or not 0 <= value < np.inf:
-        raise ValueError(f"{name} is {value!r}: give a finite number of at least 0")
-    return float(value)
+    return fix_signs(V)
 
 
 # book/fisher.ipynb#fewer-rows-than-features
@@ -251,59 +304,65 @@ def fisher_directions(
     >>> abs(fisher_directions(X, ["a", "a", "b", "b"])).round(6).tolist()
     [[1.0, 0.0]]
     """
-    X, codes = _labelled_rows(X, y)
+    X, codes = _labeled_samples(X, y)
+    optional(whole(1)).check("n_directions", n_directions)
+    real(0).check("regularization", regularization)
     most = int(codes.max())
     if n_directions is not None:
-        most = min(most, _count(n_directions, "n_directions"))
-    return _directions(X, codes, most, _strength(regularization, "regularization"))
+        most = min(most, n_directions)
+    return _directions(X, codes, most, regularization)
 
 
 # book/fisher.ipynb#local-directions
-def _short(X: Matrix) -> Matrix:
-    """A CSR matrix with 32-bit indices, which k-means wants; other rows as they are."""
-    if not sparse.issparse(X) or X.nnz > np.iinfo(np.int32).max:
-        return X
-    places = (part.astype(np.int32, copy=False) for part in (X.indices, X.indptr))
-    return sparse.csr_array((X.data, *places), shape=X.shape)
+def local_regions(
+    X: Matrix, codes: Indices, n_regions: int, scales: Sequence[int], random_state: Seed = None
+) -> list[Indices]:
+    """Samples of many small regions: those of each class that are nearest to a center.
 
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (n_samples, n_features)
+    codes : ndarray of int, shape (n_samples,)
+        The class of each sample, from 0; no class is empty.
+    n_regions : int
+        Number of centers, which are means of k-means clusters; fewer where samples coincide.
+    scales : sequence of int
+        Samples of each class in a region.
+    random_state : int, RandomState instance or None, default=None
+        Seed of k-means.
 
-def _centres(X: Matrix, n_regions: int, random_state: Seed) -> Floats:
-    """Means of k-means clusters; fewer than n_regions where rows coincide."""
+    Returns
+    -------
+    list of ndarrays of int
+        For each scale, the sample numbers of each region, ascending.
+
+    Notes
+    -----
+    Derived in chapter 7 (fisher), eq. (fisher-region). Ties go to the lower sample number.
+    """
+    given = X
+    if sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:  # k-means wants 32-bit indices
+        indices = X.indices.astype(np.int32, copy=False)
+        indptr = X.indptr.astype(np.int32, copy=False)
+        given = sparse.csr_array((X.data, indices, indptr), shape=X.shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
-        labels = KMeans(n_regions, n_init=1, random_state=random_state).fit(_short(X)).labels_
-    return _class_means(X, np.unique(labels, return_inverse=True)[1])[1]
-
-
-# book/fisher.ipynb#local-directions
-def _ranked_by_class(X: Matrix, codes: Indices, centres: Floats) -> list[Indices]:
-    """For each class, its rows from near to far, one line a centre; ties to the lower row."""
+        clusters = KMeans(n_regions, n_init=1, random_state=random_state).fit(given).labels_
+    centers = class_means(X, np.unique(clusters, return_inverse=True)[1])[1]
+    # squared distances, less the length of the center, which ranks no sample
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
     squares = np.asarray(squares.sum(axis=1)).ravel()
-    distances = squares - 2 * safe_sparse_dot(X, centres.T, dense_output=True).T
+    distances = squares - 2 * times_transpose(X, centers).T
     distances = np.round(distances / max(squares.mean(), np.finfo(float).tiny), 9)
     ranked = []
     for code in range(codes.max() + 1):
-        rows = np.flatnonzero(codes == code)
-        ranked.append(rows[np.argsort(distances[:, rows], axis=1, kind="stable")])
-    return ranked
-
-
-# book/fisher.ipynb#local-directions
-def _scales(scales: Sequence[int] | None, n_features: int) -> list[int]:
-    """Rows of each class in a region, one number a scale."""
-    if scales is None:
-        return [50 if n_features > 50 else 10, 20]
-    if not len(scales):
-        raise ValueError("scales is empty: give at least one number of rows")
-    return [_count(scale, "scales") for scale in scales]
-
-
-def _regions(ranked: list[Indices], scales: list[int]) -> Iterator[Indices]:
-    """Row numbers of each region, ascending, scale by scale."""
-    for scale in scales:
-        for nearest in zip(*ranked, strict=True):
-            yield np.sort(np.concatenate([line[:scale] for line in nearest]))
+        own = np.flatnonzero(codes == code)
+        ranked.append(own[np.argsort(distances[:, own], axis=1, kind="stable")])
+    return [
+        np.sort(np.concatenate([line[:scale] for line in nearest]))
+        for scale in scales
+        for nearest in zip(*ranked, strict=True)
+    ]
 
 
 # book/fisher.ipynb#local-directions
@@ -356,19 +415,26 @@ def local_fisher_basis(
     >>> local_fisher_basis(X, ["a", "a", "b", "b"], 2, random_state=0).shape
     (2, 2)
     """
-    X, codes = _labelled_rows(X, y)
-    n_basis = _count(n_basis, "n_basis")
-    scales = _scales(scales, X.shape[1])
-    q = min(int(codes.max()), X.shape[1])
-    strength = _strength(regularization, "regularization")
-    X = X if sparse.issparse(X) else X - X.mean(axis=0)  # no digits lost to a far origin
-    n_regions = min(-(-n_basis // (q * len(scales))), X.shape[0])
-    ranked = _ranked_by_class(X, codes, _centres(X, n_regions, random_state))
-    found = [np.zeros((0, X.shape[1]))]
+    X, codes = _labeled_samples(X, y)
+    n, D = X.shape
+    whole(1).check("n_basis", n_basis)
+    real(0).check("regularization", regularization)
+    if scales is None:
+        scales = (50 if D > 50 else 10, 20)
+    if not len(scales):
+        raise ValueError("scales is empty: give at least one number of samples")
+    for scale in scales:
+        whole(1).check("scales", scale)
+    if not sparse.issparse(X):
+        X = X - X.mean(axis=0)  # no digits lost to a far origin
+    q = min(int(codes.max()), D)
+    n_regions = min(-(-n_basis // (q * len(scales))), n)  # eq. fisher-regions
+    found = [np.zeros((0, D))]
     known = {}
-    for rows in _regions(ranked, scales):
-        if (key := rows.tobytes()) not in known:  # coinciding regions are solved once
-            known[key] = _directions(X[rows], codes[rows], q, strength)
+    for region in local_regions(X, codes, n_regions, scales, random_state):
+        key = region.tobytes()
+        if key not in known:  # coinciding regions are solved once
+            known[key] = _directions(X[region], codes[region], q, regularization)
         found.append(known[key])
     return np.concatenate(found)[:n_basis]
 
@@ -399,6 +465,8 @@ def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
     1
     """
     F = np.asarray(F, dtype=float)
+    optional(real(0)).check("tol", tol)
+    if tol is None:
+        tol = max(F.shape) * np.finfo(float).eps
     values = linalg.svdvals(F) if F.size else np.zeros(0)
-    tol = max(F.shape) * np.finfo(float).eps if tol is None else _strength(tol, "tol")
     return int(np.sum(values > tol * values.max(initial=0.0)))

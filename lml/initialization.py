@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils import check_random_state
 
-from lml.fisher import _fix_signs, basis_rank, local_fisher_basis
+from lml.fisher import basis_rank, fix_signs, local_fisher_basis
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_dense, check_matrix, optional, whole
@@ -137,7 +137,7 @@ def residual_directions(
     vectors = vectors[:, order[values[order] > 1e-12 * np.trace(scatter)]]
     if not by_features:
         vectors = times_transpose(X.T, vectors.T)  # sums to zero if centered
-    return _fix_signs((vectors - L.T @ (L @ vectors)).T)
+    return fix_signs((vectors - L.T @ (L @ vectors)).T)
 
 
 # book/initialization.ipynb#step-2-completion

@@ -43,6 +43,7 @@ from lml.state import SavedLearnerMixin, about, decode, encode, expect
 from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
 from lml.utils.linalg import is_symmetric
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import check_parameters
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
 
@@ -693,8 +694,8 @@ def _check_base(learner: Any) -> None:
         _check_choice("base_learner", learner, ("oasis", "scml"))
         return
     learner = _unfitted(learner, "base_learner")
-    if hasattr(learner, "_check_parameters"):
-        learner._check_parameters()
+    if hasattr(learner, "_parameter_rules"):
+        check_parameters(learner)
 
 
 # book/lifelong.ipynb#the-class

@@ -7,20 +7,29 @@ of the identity. The metric is a squared distance.
 """
 
 import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import gen_batches
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_consistent_length, gen_batches
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _plain, _svd
-from lml.neighbors import _class_numbers
-from lml.scml import _check_finite, _number
-from lml.triplets import _check_rows, _classes_with_triplets, _count, _nearest_rows
+from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.triplets import _nearest_rows
+from lml.utils.linalg import svd
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
+from lml.utils.validation import (
+    Rule,
+    check_matrix,
+    check_parameters,
+    check_samples,
+    check_two_classes,
+    encode_labels,
+    is_real,
+    real,
+    whole,
+)
 
 __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
 
@@ -59,16 +68,15 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     >>> target_neighbors([[0.0], [1.0], [3.0], [9.0]], ["a", "a", "a", "b"], 1).tolist()
     [[0, 1], [1, 0], [2, 1]]
     """
-    X = _check_rows(X)
-    k = _count(n_neighbors, "n_neighbors")
-    codes, sizes = _classes_with_triplets(y)
-    if X.shape[0] != len(codes):
-        raise ValueError(f"X has {X.shape[0]} rows but y has {len(codes)}: give one label a row")
-    X = X.astype(float)
+    X = check_matrix(X)
+    codes, labels = encode_labels(y)
+    check_consistent_length(X, codes)
+    check_two_classes(codes, labels)
+    whole(1).check("n_neighbors", n_neighbors)
     found = []
-    for code in np.flatnonzero(sizes > 1):
+    for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
-        near = _nearest_rows(X, members, members, min(k, len(members) - 1))
+        near = _nearest_rows(X, members, members, min(n_neighbors, len(members) - 1))
         found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -102,6 +110,18 @@ def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
     """The radius of each row within which a row of another class is an impostor; -inf: none."""
     squares = _target_distances(Z, targets)[1] + margin
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
+
+
+def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
+    """Pairs (i, k) of two classes with row k within the radius reach[i] of row i."""
+    limits = np.where(reach >= 0, np.square(reach), -np.inf)
+    squares = np.einsum("ij,ij->i", Z, Z)
+    found = []
+    for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
+        close = squares - 2 * (Z[rows] @ Z.T) < (limits - squares)[rows, None]
+        i, k = np.nonzero(close & (codes[rows, None] != codes))
+        found.append(np.stack([i + rows.start, k], axis=1))
+    return np.concatenate(found)
 
 
 # book/lmnn.ipynb#impostors-without-loops
@@ -138,16 +158,8 @@ def impostors(
     >>> impostors(Z, ["a", "a", "b", "b"], np.array([[0, 1], [1, 0]])).tolist()
     [[0, 2], [1, 2]]
     """
-    codes = _class_numbers(y)[0]
-    reach = _reaches(Z, targets, margin) + slack
-    limits = np.where(reach >= 0, np.square(reach), -np.inf)
-    squares = np.einsum("ij,ij->i", Z, Z)
-    found = []
-    for rows in gen_batches(len(Z), max(1, _BLOCK // len(Z))):
-        close = squares - 2 * (Z[rows] @ Z.T) < (limits - squares)[rows, None]
-        i, k = np.nonzero(close & (codes[rows, None] != codes))
-        found.append(np.stack([i + rows.start, k], axis=1))
-    return np.concatenate(found)
+    codes, _ = encode_labels(y)
+    return _pairs_within(Z, codes, _reaches(Z, targets, margin) + slack)
 
 
 # book/lmnn.ipynb#the-gradient-is-a-laplacian
@@ -158,8 +170,8 @@ def _starts(pairs: Indices, n_samples: int) -> Indices:
 
 def _laplacian(pairs: Indices, weights: NDArray[Any], n_samples: int) -> Matrix:
     """Sum of weight (e_i - e_k)(e_i - e_k)' over pairs sorted by i, a CSR array."""
-    parts = (weights, pairs[:, 1], _starts(pairs, n_samples))
-    S = sparse.csr_array(parts, shape=(n_samples, n_samples))
+    starts = _starts(pairs, n_samples)
+    S = sparse.csr_array((weights, pairs[:, 1], starts), shape=(n_samples, n_samples))
     S = S + S.T
     return sparse.diags_array(S.sum(axis=1), format="csr") - S
 
@@ -222,7 +234,6 @@ class LossGradient(NamedTuple):
     weight: float
 
 
-# book/lmnn.ipynb#loss-and-gradient-together
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
@@ -259,7 +270,7 @@ def lmnn_loss_gradient(
     1.875
     """
     mu = push_weight
-    (near, radii) = _target_distances(Z, targets)
+    near, radii = _target_distances(Z, targets)
     far = _pair_distances(Z, pairs)
     close = far < radii[pairs[:, 0]] + 1 + smoothing / 2
     pairs = pairs[close]
@@ -267,13 +278,15 @@ def lmnn_loss_gradient(
     pair, target = _triplets_of(targets, pairs)
     excess = 1 + near[target] - far[pair]
     values, slopes = _rounded_hinge(excess, smoothing)
+    # the weights of target pairs and of impostor pairs in the Laplacian
     pull = (1 - mu) + mu * np.bincount(target, slopes, len(targets))
     push = mu * np.bincount(pair, slopes, len(pairs))
-    K = _laplacian(targets, pull, len(Z)) - _laplacian(pairs, push, len(Z))
     pulled = (1 - mu) * near.sum()
-    pushed = mu * np.maximum(excess, 0.0).sum()
     return LossGradient(
-        float(pulled + mu * values.sum()), K, float(pulled + pushed), float(push.sum())
+        loss=float(pulled + mu * values.sum()),
+        laplacian=_laplacian(targets, pull, len(Z)) - _laplacian(pairs, push, len(Z)),
+        exact=float(pulled + mu * np.maximum(excess, 0.0).sum()),
+        weight=float(push.sum()),
     )
 
 
@@ -281,32 +294,34 @@ def lmnn_loss_gradient(
 class _ImpostorSearch:
     """Impostor pairs of moving rows, searched anew only when some may be missing."""
 
+    Z: Floats  # the rows at the last search
+    reach: Floats  # its radii, with the slack
+    pairs: Indices  # what it found
+
     def __init__(self, codes: Indices, targets: Indices) -> None:
         self.codes = codes
         self.targets = targets
-        self.Z = np.zeros((0, 0))
         self.n_searches = 0
-
-    def _complete(self, Z: Floats, reach: Floats) -> bool:
-        moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
-        return bool(np.all(reach + moves + moves.max() <= self.reach))
 
     def __call__(self, Z: Floats, margin: float) -> Indices:
         """A list of pairs that holds all impostors."""
         reach = _reaches(Z, self.targets, margin)
-        if not (len(self.Z) and self._complete(Z, reach)):
-            slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
-            self.pairs = impostors(Z, self.codes, self.targets, margin, slack)
-            self.Z = Z
-            self.reach = reach + slack
-            self.n_searches = self.n_searches + 1
+        if self.n_searches:
+            moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
+            if np.all(reach + moves + moves.max() <= self.reach):
+                return self.pairs
+        slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
+        self.Z = Z
+        self.reach = reach + slack
+        self.pairs = _pairs_within(Z, self.codes, self.reach)
+        self.n_searches += 1
         return self.pairs
 
 
 # book/lmnn.ipynb#the-row-space-is-enough
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
-    U, values, V = _svd(X - X.mean(axis=0))
+    U, values, V = svd(X - X.mean(axis=0))
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
     if not keep.any():  # all rows are equal
         return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
@@ -334,80 +349,80 @@ class _Problem:
     ) -> None:
         self.rows = rows
         self.targets = targets
-        self.mu = push_weight
+        self.push_weight = push_weight
         self.ridge = ridge
+        self.search = _ImpostorSearch(codes, targets)
         weights = np.full(len(targets), 1 - push_weight)
         self.pull = rows.T @ (_laplacian(targets, weights, len(rows)) @ rows)
+        # L = A S^(-1/2) makes the pull bend equally in all directions; S may be singular
         values, vectors = linalg.eigh(self.pull + 2 * ridge * np.eye(len(self.pull)))
         roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
         self.root = (vectors * roots) @ vectors.T
         self.inverse_root = vectors / roots @ vectors.T
-        self.search = _ImpostorSearch(codes, targets)
-        self.best = (np.inf, np.eye(len(values)))
-        self.history = list[float]()
-        self.floor = 0.0
+        self.best_objective = np.inf
+        self.best_map = np.eye(len(values))
 
-    def evaluate(self, L: Floats, smoothing: float) -> tuple[LossGradient, Floats, Floats]:
-        """Loss of L, its mapped rows, and the deviation L'L - I (0 where it costs nothing)."""
+    def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
+        """Mapped rows and their loss."""
         Z = self.rows @ L.T
         pairs = self.search(Z, 1 + smoothing / 2)
-        result = lmnn_loss_gradient(Z, self.targets, pairs, self.mu, smoothing)
-        return result, Z, L.T @ L - np.eye(L.shape[1]) if self.ridge else np.zeros(1)
+        return Z, lmnn_loss_gradient(Z, self.targets, pairs, self.push_weight, smoothing)
 
     def __call__(self, entries: Floats, smoothing: float) -> tuple[float, Floats]:
         """Rounded objective and its gradient, for the entries of A."""
         L = entries.reshape(self.root.shape) @ self.inverse_root
-        result, Z, deviation = self.evaluate(L, smoothing)
+        Z, result = self.evaluate(L, smoothing)
         gradient = 2 * (result.laplacian @ Z).T @ self.rows
-        penalty = self.ridge * float(np.vdot(deviation, deviation))
+        penalty = 0.0
         if self.ridge:
+            deviation = L.T @ L - np.eye(len(L))
+            penalty = self.ridge * float(np.vdot(deviation, deviation))
             gradient += 4 * self.ridge * (L @ deviation)
         self.exact = result.exact + penalty
-        if self.exact < self.best[0]:
-            self.best = (self.exact, L)
+        if self.exact < self.best_objective:
+            self.best_objective = self.exact
+            self.best_map = L
         return result.loss + penalty, (gradient @ self.inverse_root).ravel()
 
     def bound(self, L: Floats, smoothing: float) -> float:
         """A number that no metric's objective is below."""
-        result = self.evaluate(L, smoothing)[0]
+        _, result = self.evaluate(L, smoothing)
         G = self.rows.T @ (result.laplacian @ self.rows)
         if not self.ridge:
             return result.weight * _feasible_share(self.pull, G)
         values = linalg.eigvalsh(np.eye(len(G)) - G / (2 * self.ridge))
         return result.weight + self.ridge * (len(G) - np.sum(np.maximum(values, 0.0) ** 2))
 
-    def _after_step(self, intermediate_result: Any) -> None:
-        self.history.append(self.exact)
-        if self.best[0] <= self.floor:
-            raise StopIteration
-
-    def _stage(self, A: Floats, smoothing: float, tol: float, max_iter: int) -> Floats:
-        """A after L-BFGS steps on the objective rounded by a given width."""
-        options = {"maxiter": max_iter, "ftol": 0.1 * tol * smoothing, "gtol": 0.0, "maxfun": 10**9}
-        found = optimize.minimize(
-            self, A.ravel(), args=(smoothing,), jac=True, method="L-BFGS-B",
-            callback=self._after_step, options=options,
-        )  # fmt: skip
-        return found.x.reshape(A.shape)
-
     def solve(self, tol: float, max_iter: int) -> tuple[Floats, float]:
         """The best L and a lower bound of the objective."""
-        A = self.root
+        A = self.root  # L = I
         smoothing = 1.0
-        bound = 0.0  # L = I
-        self.best = (np.inf, np.eye(len(A)))
+        bound = 0.0
         self(A.ravel(), smoothing)
         self.history = [self.exact]
-        self.floor = 0.01 * tol * self.exact
+        floor = 0.01 * tol * self.exact
+
+        def after_step(intermediate_result: Any) -> None:
+            self.history.append(self.exact)
+            if self.best_objective <= floor:
+                raise StopIteration
+
         while smoothing > 1e-6 and len(self.history) <= max_iter:
-            before = self.best[0]
-            A = self._stage(A, smoothing, tol, max_iter + 1 - len(self.history))
+            before = self.best_objective
+            left = max_iter + 1 - len(self.history)
+            options = {"maxiter": left, "maxfun": 10**9, "ftol": 0.1 * tol * smoothing, "gtol": 0.0}
+            found = optimize.minimize(
+                self, A.ravel(), args=(smoothing,), jac=True, method="L-BFGS-B",
+                callback=after_step, options=options,
+            )  # fmt: skip
+            A = found.x.reshape(A.shape)
             bound = max(bound, self.bound(A @ self.inverse_root, smoothing))
-            least = self.best[0]
-            if least <= self.floor or min(before - least, least - bound) <= tol * least:
+            # end where it is proved to be near the minimum, or where rounding hides no more
+            least = self.best_objective
+            if least <= floor or min(before - least, least - bound) <= tol * least:
                 break
             smoothing /= 4
-        return self.best[1], bound
+        return self.best_map, bound
 
 
 # book/lmnn.ipynb#the-estimator
@@ -468,6 +483,13 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     """
 
     metric_type = "distance"
+    _parameter_rules: ClassVar = {
+        "push_weight": Rule(lambda mu: is_real(mu) and 0 < mu < 1, "a number between 0 and 1"),
+        "n_targets": whole(1),
+        "shrinkage": real(0),
+        "max_iter": whole(1),
+        "tol": real(0, above=True),
+    }
 
     def __init__(
         self,
@@ -482,15 +504,6 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         self.shrinkage = shrinkage
         self.max_iter = max_iter
         self.tol = tol
-
-    def _check_parameters(self) -> None:
-        """Every parameter in its range, or an error."""
-        if _number(self.push_weight, "push_weight", zero=False) >= 1:
-            raise ValueError(f"push_weight is {self.push_weight!r}: give a number below 1")
-        _number(self.shrinkage, "shrinkage", zero=True)
-        _number(self.tol, "tol", zero=False)
-        for name in ("n_targets", "max_iter"):
-            _count(getattr(self, name), name)
 
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric.
@@ -514,49 +527,37 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
             If a parameter is out of range, X is not finite, X and y differ in length, or
             the labels allow no triplet. Nothing is stored then.
         """
-        self._check_parameters()
-        learnt = copy.copy(self)
-        learnt._fit(X, y)
-        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
-        return self
-
-    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
-        """Check rows and labels, choose the targets, learn."""
+        check_parameters(self)
         if sparse.issparse(X):
             raise TypeError(
                 f"X is sparse {np.shape(X)}, but the metric fills all {np.shape(X)[-1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
-        codes, labels = (None, ()) if y is None else _class_numbers(y)
-        kwargs = {"ensure_all_finite": False, "ensure_min_samples": 3}
-        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
-        _check_finite(X)
-        y = [labels[code] for code in codes]
-        self._learn(X, codes, target_neighbors(X, y, self.n_targets))
-
-    def _learn(self, X: Floats, codes: Indices, targets: Indices) -> None:
-        """Solve in scaled rows of the row space; store."""
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        X, codes, labels = check_samples(fitted, X, y, accept_sparse=False)
+        check_two_classes(codes, labels)
+        targets = target_neighbors(X, codes, self.n_targets)
+        # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
-        (rows, V) = _row_space(X)
+        rows, V = _row_space(X)
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         L, bound = problem.solve(self.tol, self.max_iter)
-        self.objective_ = float(problem.best[0])
-        self.dual_bound_ = float(bound)
-        self.gap_ = max(self.objective_ - self.dual_bound_, 0.0) / (self.objective_ or 1.0)
-        self.objective_history_ = np.array(problem.history)
-        self.n_iter_ = len(problem.history) - 1
-        self.scale_ = scale
-        self.metric_ = self._metric(L, V)
-
-    def _metric(self, L: Floats, V: Floats) -> FactoredMetric:
-        """The metric of L in the row space, continued to all features."""
-        if self.shrinkage and len(V) < V.shape[1]:
-            return FactoredMetric(self.scale_, V, self.scale_ * (L.T @ L - np.eye(len(V))))
-        values, R = _svd(L, full_matrices=True)[1:]
-        kept = values > 1e-8 * values[0]
-        factor = (np.sqrt(self.scale_) * values[kept, None] * R[kept]) @ V
-        return FactoredMetric.from_components(factor)
+        if ridge and len(V) < V.shape[1]:  # outside the row space a multiple of the identity
+            fitted.metric_ = FactoredMetric(scale, V, scale * (L.T @ L - np.eye(len(V))))
+        else:
+            _, values, R = svd(L, full_matrices=True)
+            kept = values > 1e-8 * values[0]
+            factor = (np.sqrt(scale) * values[kept, None] * R[kept]) @ V
+            fitted.metric_ = FactoredMetric.from_components(factor)
+        fitted.scale_ = scale
+        fitted.objective_ = float(problem.best_objective)
+        fitted.dual_bound_ = float(bound)
+        fitted.gap_ = max(fitted.objective_ - bound, 0.0) / (fitted.objective_ or 1.0)
+        fitted.objective_history_ = np.array(problem.history)
+        fitted.n_iter_ = len(problem.history) - 1
+        self.__dict__ = fitted.__dict__
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,21 +8,27 @@ O(n) a step.
 """
 
 import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _is_real, _is_whole, _plain
-from lml.neighbors import _check_size, _class_numbers
+from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.triplets import sample_triplets
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.linalg import times_transpose
+from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
+from lml.utils.validation import (
+    check_parameters,
+    check_samples,
+    check_two_classes,
+    real,
+    whole,
+)
 
-__all__ = ["OASIS", "passive_aggressive_step"]
+__all__ = ["OASIS", "passive_aggressive_step", "starting_metric"]
 
 
 # book/oasis.ipynb#the-step-from-its-kkt-conditions
@@ -77,10 +83,10 @@ def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, F
     short (b,) is 1 - margin at the start of the block, H (b, b) is zero above the diagonal.
     """
     sizes = H.diagonal()
-    H = H.copy()
-    steps = np.zeros_like(short)
     sizes = np.where(sizes > 0, sizes, np.inf)  # a direction of length zero is skipped
+    H = H.copy()
     np.fill_diagonal(H, 0.0)
+    steps = np.zeros_like(short)
     for _ in range(len(short) + 1):
         losses = np.maximum(short - H @ steps, 0.0)
         last = steps
@@ -91,23 +97,20 @@ def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, F
 
 
 # book/oasis.ipynb#the-dense-form-a-block-of-steps-at-a-time
-def _lower_gram(A: Floats) -> Floats:
-    """A A' for C-ordered rows, with zeros above the diagonal."""
-    return dsyrk(1.0, A.T, trans=1).T
-
-
 def _dense_form(
     X: Floats, triplets: Indices, aggressiveness: float, W: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Run the steps on W (D, D) in place; returns W, the hinge and the multiplier of each."""
     X = np.ascontiguousarray(X)
-    (losses, steps) = np.zeros((2, len(triplets)))
+    losses = np.zeros(len(triplets))
+    steps = np.zeros(len(triplets))
     for first in range(0, len(triplets), _BLOCK):
         block = slice(first, first + _BLOCK)
         i, j, k = triplets[block].T
         A = X.take(i, axis=0)
         Q = X.take(j, axis=0) - X.take(k, axis=0)
-        H = _lower_gram(A) * _lower_gram(Q)
+        # both products of the block are symmetric: BLAS computes one triangle of each
+        H = (dsyrk(1.0, A.T, trans=1) * dsyrk(1.0, Q.T, trans=1)).T
         short = 1.0 - np.vecdot(A @ W, Q)
         losses[block], steps[block] = _resolve(short, H, aggressiveness)
         used = np.flatnonzero(steps[block])
@@ -122,25 +125,12 @@ def _dense_form(
 # book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _sizes(gram: Floats, triplets: Indices) -> Floats:
     """Squared length of x_i times that of x_j - x_k, for each triplet."""
+    i, j, k = triplets.T
     norms = gram.diagonal()
-    (i, j, k) = triplets.T
     spread = norms[j] - 2.0 * gram[j, k] + norms[k]
     return norms[i] * np.where(spread > 1e-13 * (norms[j] + norms[k]), spread, 0.0)
 
 
-def _next_active(scores: Floats, near: Indices, far: Indices, t: int) -> tuple[int, float]:
-    """The first step from t on whose triplet lacks its margin, and its hinge."""
-    while t < len(near):
-        ahead = slice(t, t + _BLOCK)
-        short = 1.0 - (scores.take(near[ahead]) - scores.take(far[ahead]))
-        found = np.flatnonzero(short > 0)
-        if len(found):
-            return t + int(found[0]), short.item(found[0])
-        t += _BLOCK
-    return len(near), 0.0
-
-
-# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
 def _score_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
@@ -149,14 +139,23 @@ def _score_form(
     near = i * len(gram) + j
     far = i * len(gram) + k
     sizes = _sizes(gram, triplets)
-    losses, steps = np.zeros((2, len(triplets)))
-    t, loss = _next_active(scores, near, far, 0)
+    losses = np.zeros(len(triplets))
+    steps = np.zeros(len(triplets))
+    t = 0
     while t < len(triplets):
-        losses[t] = loss
+        # nothing changes until the next update: look for it in a slice of the stream
+        ahead = slice(t, t + _BLOCK)
+        short = 1.0 - (scores.take(near[ahead]) - scores.take(far[ahead]))
+        found = np.flatnonzero(short > 0)
+        if not len(found):
+            t += _BLOCK
+            continue
+        t += int(found[0])
+        losses[t] = short[found[0]]
         if sizes[t] > 0:
-            steps[t] = min(aggressiveness, loss / sizes[t])
+            steps[t] = min(aggressiveness, losses[t] / sizes[t])
             dger(steps[t], gram[j[t]] - gram[k[t]], gram[i[t]], a=scores.T, overwrite_a=1)
-        t, loss = _next_active(scores, near, far, t + 1)
+        t += 1
     return losses, steps
 
 
@@ -165,26 +164,55 @@ def _kernel_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
     """The same steps; of the rows' scores only those of the start are kept, and (K gram)'."""
-    PT = np.zeros_like(gram)
     sizes = _sizes(gram, triplets)
-    losses, steps = np.zeros((2, len(triplets)))
+    losses = np.zeros(len(triplets))
+    steps = np.zeros(len(triplets))
+    PT = np.zeros_like(gram)
     for t, (i, j, k) in enumerate(triplets):
         margin = scores[i, j] - scores[i, k] + gram[i] @ (PT[j] - PT[k])
-        losses[t] = loss = max(0.0, 1.0 - margin)
-        if loss > 0 and sizes[t] > 0:
-            steps[t] = min(aggressiveness, loss / sizes[t])
+        losses[t] = max(0.0, 1.0 - margin)
+        if losses[t] > 0 and sizes[t] > 0:
+            steps[t] = min(aggressiveness, losses[t] / sizes[t])
             PT[:, i] += steps[t] * (gram[j] - gram[k])
     return losses, steps
 
 
-# book/oasis.ipynb#score-form-and-kernel-form-without-the-features
-def _coefficients(triplets: Indices, steps: Floats, n_rows: int) -> Floats:
+def _coefficients(triplets: Indices, steps: Floats, n_samples: int) -> Floats:
     """K (n, n) of all steps."""
-    K = np.zeros((n_rows, n_rows))
-    (i, j, k) = triplets.T
+    i, j, k = triplets.T
+    K = np.zeros((n_samples, n_samples))
     np.add.at(K, (i, j), steps)
     np.subtract.at(K, (i, k), steps)
     return K
+
+
+# book/oasis.ipynb#the-estimator
+def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
+    """The metric that a learner starts from: `init`, or the identity for None.
+
+    Parameters
+    ----------
+    init : FactoredMetric, array-like of shape (n_features, n_features) or None
+    n_features : int
+
+    Returns
+    -------
+    FactoredMetric
+
+    Raises
+    ------
+    ValueError
+        If `init` is no square matrix, is not finite, or has another number of features.
+    """
+    if init is None:
+        return FactoredMetric.identity(n_features)
+    start = init if isinstance(init, FactoredMetric) else FactoredMetric.from_dense(init)
+    if start.n_features != n_features:
+        raise ValueError(
+            f"init is a metric of {start.n_features} features, but X has {n_features}: "
+            "start from a metric of the same feature space"
+        )
+    return start
 
 
 # book/oasis.ipynb#the-estimator
@@ -230,6 +258,10 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     """
 
     metric_type = "similarity"
+    _parameter_rules: ClassVar = {
+        "aggressiveness": real(0, above=True, infinite=True),
+        "n_steps": whole(0),
+    }
 
     def __init__(
         self,
@@ -264,88 +296,36 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         ValueError
             If a parameter is out of range, X is not finite, or y allows no triplet.
         """
-        self._check_parameters()
-        learnt = copy.copy(self)
-        learnt._fit(X, y)
-        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
+        check_parameters(self)
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        X, codes, labels = check_samples(fitted, X, y)
+        check_two_classes(codes, labels)
+        start = starting_metric(self.init, X.shape[1])
+        triplets = sample_triplets(codes, self.n_steps, self.random_state)
+        if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:  # dense form
+            W = start.to_dense().copy()
+            W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
+            fitted.metric_ = FactoredMetric.from_dense(W)
+        else:  # score or kernel form, from inner products of the samples alone
+            gram = times_transpose(X, X)
+            scores = np.ascontiguousarray(start.bilinear(X, X))
+            # a step of the kernel form costs n, an update of the score form n**2 operations
+            i, j, k = triplets.T
+            n_lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)
+            updates_are_rare = n_lacking * len(gram) <= 25 * len(triplets)
+            form = _score_form if updates_are_rare else _kernel_form
+            losses, steps = form(gram, scores, triplets, self.aggressiveness)
+            K = _coefficients(triplets, steps, len(gram))
+            used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
+            fitted.metric_ = start + FactoredMetric(0.0, X[used], K[np.ix_(used, used)])
+        fitted.n_updates_ = int(np.count_nonzero(steps))
+        blocks = np.array_split(losses, min(50, len(losses))) if len(losses) else []
+        fitted.loss_curve_ = np.array([block.mean() for block in blocks])
+        self.__dict__ = fitted.__dict__
         return self
-
-    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
-        _check_finite(X)
-        _check_size(X, "X")
-        start = self._start(X.shape[1])
-        y = [labels[code] for code in codes]
-        triplets = sample_triplets(y, self.n_steps, self.random_state)
-        self.metric_, losses, self.n_updates_ = _run(X, triplets, self.aggressiveness, start)
-        blocks = np.array_split(losses, min(50, len(losses)) or 1)
-        self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
-
-    def _check_parameters(self) -> None:
-        C = self.aggressiveness
-        steps = self.n_steps
-        if not _is_real(C) or not C > 0:
-            raise ValueError(f"aggressiveness is {C!r}: give a number above 0, for example 0.1")
-        if not _is_whole(steps) or steps < 0:
-            raise ValueError(f"n_steps is {steps!r}: give a whole number of at least 0")
-
-    def _start(self, n_features: int) -> FactoredMetric:
-        start = self.init
-        if start is None:
-            return FactoredMetric.identity(n_features)
-        start = start if isinstance(start, FactoredMetric) else FactoredMetric.from_dense(start)
-        if start.n_features != n_features:
-            raise ValueError(
-                f"init is a metric of {start.n_features} features, but X has {n_features}: "
-                "start from a metric of the same feature space"
-            )
-        return start
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
-
-
-# book/oasis.ipynb#the-estimator
-def _updates_are_rare(scores: Floats, triplets: Indices) -> bool:
-    """Whether so few triplets lack their margin that keeping the scores is cheaper."""
-    i, j, k = triplets.T
-    lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)
-    return bool(lacking * len(scores) <= 25 * len(triplets))
-
-
-# book/oasis.ipynb#the-estimator
-def _run(
-    X: Matrix, triplets: Indices, aggressiveness: float, start: FactoredMetric
-) -> tuple[FactoredMetric, Floats, int]:
-    """Choose the form; returns the metric, the hinge of each step and the update count."""
-    if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:
-        W = start.to_dense().copy()
-        W, losses, steps = _dense_form(X, triplets, aggressiveness, W)
-        return FactoredMetric.from_dense(W), losses, int(np.count_nonzero(steps))
-    gram = FactoredMetric.identity(X.shape[1]).bilinear(X, X)
-    scores = start.bilinear(X, X)
-    form = _score_form if _updates_are_rare(scores, triplets) else _kernel_form
-    losses, steps = form(gram, np.ascontiguousarray(scores), triplets, aggressiveness)
-    K = _coefficients(triplets, steps, len(gram))
-    used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
-    metric = start + FactoredMetric(0.0, X[used], K[np.ix_(used, used)])
-    return metric, losses, int(np.count_nonzero(steps))
-
-
-# book/oasis.ipynb#the-estimator
-def _check_finite(X: Matrix) -> None:
-    """Refuse NaN and infinity, and say where the first one is."""
-    if np.isfinite(X.data if sparse.issparse(X) else X).all():
-        return
-    entries = sparse.coo_array(X)
-    first = np.flatnonzero(~np.isfinite(entries.data))[0]
-    row, column = (int(axis[first]) for axis in entries.coords)
-    raise ValueError(
-        f"X[{row}, {column}] is {entries.data[first]}: X must not hold NaN or infinity,"
-        " remove or impute it"
-    )

@@ -7,22 +7,37 @@ and stays factored: FactoredMetric(0, basis, weights).
 """
 
 import copy
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_random_state, gen_batches
 
 from lml.fisher import local_fisher_basis
-from lml.metrics import FactoredMetric, MetricLearnerMixin, _is_real, _plain
-from lml.neighbors import _class_numbers
-from lml.triplets import _check_rows, _count, nearest_triplets
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.triplets import nearest_triplets
+from lml.utils.linalg import times_transpose
+from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
+from lml.utils.validation import (
+    check_parameters,
+    check_samples,
+    check_two_classes,
+    optional,
+    real,
+    whole,
+)
 
-__all__ = ["SCML", "dual_averaging", "scml_objective", "triplet_differences"]
+__all__ = [
+    "SCML",
+    "PairTable",
+    "dual_averaging",
+    "mean_hinge",
+    "pair_table",
+    "scaled_gamma",
+    "scml_objective",
+    "triplet_differences",
+]
 
 
 # book/scml.ipynb#the-composition
@@ -62,27 +77,40 @@ def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
 
 
 # book/scml.ipynb#the-objective-without-all-differences
-def _pair_table(triplets: Indices, n_samples: int) -> tuple[Indices, Indices, Indices]:
-    """Distinct pairs (a, b) of the triplets, and where each triplet finds its two pairs."""
+class PairTable(NamedTuple):
+    """The distinct pairs of triplets.
+
+    Parameters
+    ----------
+    first, second : ndarrays of shape (n_pairs,)
+        Rows of each pair.
+    near, far : ndarrays of shape (n_triplets,)
+        Where each triplet finds its pairs (anchor, positive) and (anchor, negative).
+    """
+
+    first: Indices
+    second: Indices
+    near: Indices
+    far: Indices
+
+
+def pair_table(triplets: Indices, n_samples: int) -> PairTable:
+    """The distinct pairs of triplets (n_triplets, 3), and where each finds its two."""
     i, j, k = triplets.T
-    pairs, where = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
-    return pairs // n_samples, pairs % n_samples, where.reshape(2, -1)
+    pairs, place = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
+    near, far = place.reshape(2, -1)
+    return PairTable(first=pairs // n_samples, second=pairs % n_samples, near=near, far=far)
 
 
-def _mean_hinge(
-    weights: Floats, projections: Floats, table: tuple[Indices, Indices, Indices]
-) -> float:
+def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
     """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
-    a, b, (near, far) = table
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
-    distances = np.empty(len(a))
-    step = max(1, 2**16 // max(len(active), 1))  # in the cache
-    for start in range(0, len(a), step):
-        part = slice(start, start + step)
-        gaps = scaled[a[part]] - scaled[b[part]]
-        distances[part] = np.einsum("ij,ij->i", gaps, gaps)
-    return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
+    distances = np.empty(len(table.first))
+    for block in gen_batches(len(distances), max(1, 2**16 // max(len(active), 1))):  # in the cache
+        gaps = scaled[table.first[block]] - scaled[table.second[block]]
+        distances[block] = np.einsum("ij,ij->i", gaps, gaps)
+    return float(np.maximum(1.0 + distances[table.near] - distances[table.far], 0.0).mean())
 
 
 # book/scml.ipynb#the-objective-without-all-differences
@@ -122,30 +150,49 @@ def scml_objective(
     penalty = beta * float(weights.sum())
     if not len(triplets):
         return penalty
-    return penalty + _mean_hinge(weights, projections, _pair_table(triplets, len(projections)))
+    return penalty + mean_hinge(weights, projections, pair_table(triplets, len(projections)))
 
 
 # book/scml.ipynb#what-should-gamma-be
-def _scaled_gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
-    """The given gamma, or one fifth of the mean squared length of the differences."""
-    if gamma is not None:
-        return gamma
+def scaled_gamma(projections: Floats, triplets: Indices) -> float:
+    """Strength of the quadratic term: one fifth of the mean squared length of the differences.
+
+    Parameters
+    ----------
+    projections : ndarray of shape (n_samples, n_basis)
+        X F' for directions F.
+    triplets : integer array of shape (n_triplets, 3)
+        Rows (anchor, positive, negative); of no triplets the mean is zero.
+
+    Returns
+    -------
+    gamma : float
+
+    Notes
+    -----
+    Derived in chapter 8 (scml), eq. (scml-gamma).
+
+    Examples
+    --------
+    >>> scaled_gamma(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]]))
+    3.4
+    """
     total = 0.0
-    step = max(1, 2**16 // max(projections.shape[1], 1))
-    for start in range(0, len(triplets), step):
-        part = triplet_differences(projections, triplets[start : start + step])
-        total += float(np.vdot(part, part))
+    for block in gen_batches(len(triplets), max(1, 2**16 // max(projections.shape[1], 1))):
+        Z = triplet_differences(projections, triplets[block])
+        total += float(np.vdot(Z, Z))
     return total / max(5 * len(triplets), 1)
 
 
 # book/scml.ipynb#three-operations-a-step
-def _advance(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
+def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
     done = first + np.arange(len(Z))
-    largest = np.empty_like(sums)
     floors = beta * done
     limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
     limits[done == 0] = -np.inf
+    # the loop runs once a triplet: look up nothing in it and make no array
+    largest = np.empty_like(sums)
     maximum = np.maximum
     dot = largest.dot
     level = np.empty(())  # numpy takes arrays sooner
@@ -157,53 +204,37 @@ def _advance(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> 
 
 
 # book/scml.ipynb#three-operations-a-step
-def _squared_gaps(projections: Floats, a: Indices, b: Indices) -> Floats:
-    """Squares of the differences of pairs of rows, in place and a block at a time."""
-    squares = projections.take(a, axis=0)
-    for start in range(0, len(b), 128):
-        part = squares[start : start + 128]
-        part -= projections.take(b[start : start + 128], axis=0)
-        np.square(part, out=part)
-    return squares
-
-
-# book/scml.ipynb#three-operations-a-step
 class _Differences:
     """The differences z of triplets (m, 3), from the squares of their distinct pairs."""
 
     def __init__(self, projections: Floats, triplets: Indices) -> None:
-        self.parts = (projections, triplets)
-        self.table = _pair_table(triplets, len(projections))
-        a, b, _ = self.table
+        self.projections = projections
+        self.triplets = triplets
+        self.table = pair_table(triplets, len(projections))
         self.squares: Floats | None = None
-        if len(a) * projections.shape[1] <= 2**23:
-            self.squares = _squared_gaps(projections, a, b)
+        if len(self.table.first) * projections.shape[1] <= 2**23:
+            self.squares = projections.take(self.table.first, axis=0)
+            for block in gen_batches(len(self.squares), 128):  # in place, in the cache
+                gaps = self.squares[block]
+                gaps -= projections.take(self.table.second[block], axis=0)
+                np.square(gaps, out=gaps)
 
     def rows(self, numbers: Indices) -> Floats:
         """Differences of the triplets of these numbers."""
-        near, far = self.table[2][:, numbers]
         if self.squares is None:
-            return triplet_differences(self.parts[0], self.parts[1][numbers])
-        Z = self.squares.take(near, axis=0)
-        Z -= self.squares.take(far, axis=0)
+            return triplet_differences(self.projections, self.triplets[numbers])
+        Z = self.squares.take(self.table.near[numbers], axis=0)
+        Z -= self.squares.take(self.table.far[numbers], axis=0)
         return Z
 
     def mean_hinge(self, weights: Floats) -> float:
         """Mean of [1 + w'z]_+ over all triplets."""
         if self.squares is None:
-            return _mean_hinge(weights, self.parts[0], self.table)
+            return mean_hinge(weights, self.projections, self.table)
         distances = self.squares @ weights
-        near, far = self.table[2]
-        return float(np.maximum(1.0 + distances[near] - distances[far], 0.0).mean())
-
-    def descend(
-        self, numbers: Indices, sums: Floats, first: int, beta: float, gamma: float
-    ) -> None:
-        """A step on each of the triplets of these numbers, numbered from first + 1."""
-        block = 2**16 // max(len(sums), 1) + 1
-        for start in range(0, len(numbers), block):
-            Z = self.rows(numbers[start : start + block])
-            _advance(Z, sums, first + start, beta, gamma)
+        near = distances[self.table.near]
+        far = distances[self.table.far]
+        return float(np.maximum(1.0 + near - far, 0.0).mean())
 
 
 # book/scml.ipynb#three-operations-a-step
@@ -252,18 +283,26 @@ def dual_averaging(
     >>> weights.round(2).tolist()
     [0.0, 0.25]
     """
+    real(0).check("beta", beta)
+    optional(real(0)).check("gamma", gamma)
+    whole(1).check("n_steps", n_steps)
     rng = check_random_state(random_state)
-    gamma = _scaled_gamma(projections, triplets, gamma)
+    if gamma is None:
+        gamma = scaled_gamma(projections, triplets)
+    n_basis = projections.shape[1]
+    best = np.zeros(n_basis)
     history = [1.0]
-    (best, sums) = np.zeros((2, projections.shape[1]))
     if not gamma:  # every difference is zero: no weights can change the loss
         return best, np.array(history)
     draws = rng.randint(len(triplets), size=n_steps)
-    every = -(-n_steps // 20)
     differences = _Differences(projections, triplets)
+    sums = np.zeros(n_basis)  # minus the sum of the gradients
+    every = -(-n_steps // 20)
     for first in range(0, n_steps, every):
         last = min(first + every, n_steps)
-        differences.descend(draws[first:last], sums, first, beta, gamma)
+        for block in gen_batches(last - first, 2**16 // max(n_basis, 1) + 1):
+            Z = differences.rows(draws[first:last][block])
+            _dual_steps(Z, sums, first + block.start, beta, gamma)
         weights = np.maximum(sums - beta * last, 0.0) / (gamma * np.sqrt(last))
         history.append(differences.mean_hinge(weights) + beta * weights.sum())
         if history[-1] <= min(history):
@@ -322,6 +361,14 @@ class SCML(MetricLearnerMixin, BaseEstimator):
     """
 
     metric_type = "distance"
+    _parameter_rules: ClassVar = {
+        "n_basis": optional(whole(1)),
+        "beta": real(0),
+        "gamma": optional(real(0, above=True)),
+        "n_steps": whole(1),
+        "n_targets": whole(1),
+        "n_impostors": whole(1),
+    }
 
     def __init__(
         self,
@@ -340,16 +387,6 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.n_targets = n_targets
         self.n_impostors = n_impostors
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        """Every parameter in its range, or an error; None stands for a default."""
-        _number(self.beta, "beta", zero=True)
-        if self.gamma is not None:
-            _number(self.gamma, "gamma", zero=False)
-        if self.n_basis is not None:
-            _count(self.n_basis, "n_basis")
-        for name in ("n_steps", "n_targets", "n_impostors"):
-            _count(getattr(self, name), name)
 
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the weights.
@@ -371,60 +408,32 @@ class SCML(MetricLearnerMixin, BaseEstimator):
             If a parameter is out of range, X is not finite, X and y differ in length, or
             the labels allow no triplet. Nothing is stored then.
         """
-        self._check_parameters()
-        learnt = copy.copy(self)
-        learnt._fit(X, y)
-        self.__dict__ = learnt.__dict__  # all at once: a fit that fails changes nothing
-        return self
-
-    def _fit(self, X: MatrixLike, y: LabelsLike) -> None:
-        """Check the rows, choose triplets and basis, learn the weights."""
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        codes, labels = (None, ()) if y is None else _class_numbers(y)
-        X, codes = validate_data(self, _plain(X), codes, dtype=np.float64, **kwargs)
-        _check_finite(X)
-        y = [labels[code] for code in codes]
-        triplets = nearest_triplets(X, y, self.n_targets, self.n_impostors)
+        check_parameters(self)
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        X, codes, labels = check_samples(fitted, X, y)
+        check_two_classes(codes, labels)
+        triplets = nearest_triplets(X, codes, self.n_targets, self.n_impostors)
         rng = check_random_state(self.random_state)
         n_basis = self.n_basis
         if n_basis is None:
-            n_basis = max(100, 20 * codes.max())
+            n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
         basis = local_fisher_basis(X, codes, n_basis, random_state=rng)
-        self._learn(X, basis, triplets, rng)
-
-    def _learn(
-        self, X: Matrix, basis: Floats, triplets: Indices, rng: np.random.RandomState
-    ) -> None:
-        """Project, weigh, store."""
-        P = safe_sparse_dot(X, basis.T, dense_output=True)
-        self.gamma_ = _scaled_gamma(P, triplets, self.gamma)
-        self.weights_, self.objective_history_ = dual_averaging(
-            P, triplets, self.beta, self.gamma_, self.n_steps, rng
+        projections = times_transpose(X, basis)
+        gamma = self.gamma
+        if gamma is None:
+            gamma = scaled_gamma(projections, triplets)
+        fitted.weights_, fitted.objective_history_ = dual_averaging(
+            projections, triplets, self.beta, gamma, self.n_steps, rng
         )
-        self.basis_ = basis
-        self.n_triplets_ = len(triplets)
-        self.metric_ = FactoredMetric(0.0, basis, self.weights_)
+        fitted.basis_ = basis
+        fitted.gamma_ = gamma
+        fitted.n_triplets_ = len(triplets)
+        fitted.metric_ = FactoredMetric(0.0, basis, fitted.weights_)
+        self.__dict__ = fitted.__dict__
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.target_tags.required = True
+        tags.input_tags.sparse = True
         return tags
-
-
-# book/scml.ipynb#the-estimator
-def _number(value: Any, name: str, zero: bool) -> float:
-    """Return a finite positive number (or zero, if allowed), or say what is wrong with it."""
-    if not _is_real(value) or not (0 if zero else np.finfo(float).tiny) <= value < np.inf:
-        bound = "of at least 0" if zero else "above 0"
-        raise ValueError(f"{name} is {value!r}: give a finite number {bound}")
-    return float(value)
-
-
-# book/scml.ipynb#the-estimator
-def _check_finite(X: Matrix) -> None:
-    """An error that says where X is not finite."""
-    try:
-        _check_rows(X)
-    except ValueError as error:
-        raise ValueError(f"Input X contains NaN or infinity: {error}") from None

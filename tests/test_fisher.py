@@ -6,7 +6,16 @@ from scipy import linalg, optimize, sparse
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from lml.fisher import basis_rank, class_scatter, fisher_directions, local_fisher_basis
+from lml.fisher import (
+    basis_rank,
+    class_means,
+    class_scatter,
+    fisher_directions,
+    fix_signs,
+    leading_directions,
+    local_fisher_basis,
+    local_regions,
+)
 
 
 def rows_of(n, D, classes, seed=0):
@@ -54,6 +63,34 @@ def test_directions_solve_the_generalised_problem(n, regularization, kind):
     assert V.shape == (3, 12)
     assert_same_lines(V, vectors)
     np.testing.assert_allclose(np.linalg.norm(V, axis=1), 1.0)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_means_and_leading_directions_of_classes(kind):
+    X, y = rows_of(30, 6, 4)
+    counts, means = class_means(kind(X), y)
+    np.testing.assert_array_equal(counts, np.bincount(y))
+    np.testing.assert_allclose(means, [X[y == c].mean(axis=0) for c in range(4)], atol=1e-12)
+    gamma = np.sqrt(counts)[:, None] * (means - X.mean(axis=0))
+    B, S_ridge, S = pencil(X, y, 0.5)
+    V = leading_directions(S, gamma, 0.5 * np.trace(S) / 6, 2)
+    assert_same_lines(V, linalg.eigh(B, S_ridge)[1][:, :-3:-1].T)
+    V = fix_signs(V)
+    np.testing.assert_allclose(np.linalg.norm(V, axis=1), 1.0)
+    assert np.all(np.max(V, axis=1) >= -np.min(V, axis=1))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_a_region_holds_the_nearest_samples_of_each_class(kind):
+    X, y = rows_of(50, 4, 3)
+    found = local_regions(kind(X), y, 5, (3, 7), random_state=0)
+    assert len(found) == 10
+    for scale, regions in ((3, found[:5]), (7, found[5:])):
+        assert [len(region) for region in regions] == [3 * scale] * 5
+        assert all(np.all(np.diff(region) > 0) for region in regions)
+        assert all(np.bincount(y[region]).tolist() == [scale] * 3 for region in regions)
+    for small, large in zip(found[:5], found[5:]):  # the same centers at both scales
+        assert set(small) <= set(large)
 
 
 def test_first_direction_maximises_the_quotient():
@@ -174,6 +211,17 @@ def test_csr_basis_equals_dense():
     np.testing.assert_array_equal(X, kept)
 
 
+def test_csr_entries_that_are_given_twice_count_twice_and_stay_as_they_are():
+    X, y = rows_of(40, 60, 3)
+    half = sparse.csr_array(np.tile(X / 2, 2))
+    indices = half.indices % 60
+    double = sparse.csr_array((half.data.copy(), indices.copy(), half.indptr), shape=X.shape)
+    V = local_fisher_basis(double, y, 6, random_state=0)
+    np.testing.assert_allclose(V, local_fisher_basis(X, y, 6, random_state=0), atol=1e-8)
+    np.testing.assert_array_equal(double.data, half.data)
+    np.testing.assert_array_equal(double.indices, indices)
+
+
 def test_csr_rows_of_many_features_stay_sparse():
     rng = np.random.default_rng(0)
     X = sparse.random_array((60, 200_000), density=1e-4, rng=rng, format="csr")
@@ -221,9 +269,9 @@ def test_basis_rank():
 @pytest.mark.parametrize(
     ("X", "y", "said"),
     [
-        (np.eye(3), ["a"] * 3, r"one class only \('a'\)"),
-        (np.zeros((0, 3)), [], "no rows"),
-        (np.eye(3), [0, 1], "X has 3 rows but y has 2"),
+        (np.eye(3), ["a"] * 3, "3 samples of 1 classes"),
+        (np.zeros((0, 3)), [], "0 samples of 0 classes"),
+        (np.eye(3), [0, 1], r"inconsistent.*\[3, 2\]"),
         (np.array([[1.0, np.nan], [0, 1]]), [0, 1], r"X\[0, 1\] is nan"),
         (np.array([[1.0, 0], [np.inf, 1]]), [0, 1], r"X\[1, 0\] is inf"),
     ],
@@ -237,20 +285,23 @@ def test_clear_errors_for_rows(X, y, said):
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "3"])
 def test_clear_errors_for_counts(bad):
     X, y = rows_of(12, 3, 2)
-    with pytest.raises(ValueError, match="n_basis is"):
+    with pytest.raises(ValueError, match=f"n_basis={bad!r}"):
         local_fisher_basis(X, y, bad)
-    with pytest.raises(ValueError, match="n_directions is"):
+    with pytest.raises(ValueError, match=f"n_directions={bad!r}"):
         fisher_directions(X, y, bad)
-    with pytest.raises(ValueError, match="scales is"):
+    with pytest.raises(ValueError, match=f"scales={bad!r}"):
         local_fisher_basis(X, y, 3, scales=[bad])
 
 
 def test_clear_errors_for_the_ridge():
     X, y = rows_of(12, 3, 2)
     for bad in (-1, np.nan, np.inf, "a"):
-        with pytest.raises(ValueError, match="regularization is"):
+        with pytest.raises(ValueError, match=f"regularization={bad!r}"):
             fisher_directions(X, y, regularization=bad)
     with pytest.raises(ValueError, match="regularization is too small"):
         fisher_directions(np.c_[X, np.ones(12)], y, regularization=0)
     with pytest.raises(ValueError, match="scales"):
         local_fisher_basis(X, y, 3, scales=[])
+    for bad in (-1, np.nan, "a"):
+        with pytest.raises(ValueError, match=f"tol={bad!r}"):
+            basis_rank(X, tol=bad)

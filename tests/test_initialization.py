@@ -196,9 +196,9 @@ def test_duplicates_constant_columns_and_mixed_lengths():
 @pytest.mark.parametrize(
     ("X", "y", "said"),
     [
-        (np.eye(3), ["a"] * 3, r"one class only \('a'\)"),
-        (np.zeros((0, 3)), [], "no rows"),
-        (np.eye(3), [0, 1], "X has 3 rows but y has 2"),
+        (np.eye(3), ["a"] * 3, "3 samples of 1 classes"),
+        (np.zeros((0, 3)), [], "0 samples of 0 classes"),
+        (np.eye(3), [0, 1], r"inconsistent.*\[3, 2\]"),
         (np.array([[1.0, np.nan], [0, 1]]), [0, 1], r"X\[0, 1\] is nan"),
     ],
 )

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.linalg.blas
 from scipy import sparse
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lml import oasis
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.triplets import sample_triplets
@@ -303,7 +303,15 @@ def busy(n, D, seed=0):
     return 0.05 * X, y
 
 
-@pytest.mark.parametrize(("n", "D", "rows"), [(90, 30, busy), (40, 90, busy), (40, 90, blobs)])
+def quiet(n, D, seed=0):
+    """Rows so long that only some triplets lack their margin."""
+    X, y = blobs(n, D, seed=seed)
+    return 0.15 * X, y
+
+
+@pytest.mark.parametrize(
+    ("n", "D", "rows"), [(90, 30, busy), (40, 90, busy), (40, 90, blobs), (40, 90, quiet)]
+)
 @pytest.mark.parametrize("C", [0.01, 10.0, np.inf])
 def test_long_streams_give_the_naive_iterates_whether_updates_are_rare_or_not(n, D, rows, C):
     X, y = rows(n, D)
@@ -313,27 +321,50 @@ def test_long_streams_give_the_naive_iterates_whether_updates_are_rare_or_not(n,
     np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-10 * abs(W).max())
 
 
-def test_the_score_form_is_taken_where_the_start_violates_few_triplets(monkeypatch):
-    taken = []
-    for name in ("_score_form", "_kernel_form"):
-        form = getattr(oasis, name)
-        spy = lambda *args, form=form, name=name: taken.append(name) or form(*args)  # noqa: E731
-        monkeypatch.setattr(oasis, name, spy)
-    OASIS(n_steps=300, random_state=0).fit(*blobs(40, 600))
-    X, y = busy(90, 600)
-    OASIS(n_steps=300, random_state=0).fit(0.1 * X, y)
-    assert taken == ["_score_form", "_kernel_form"]
+def test_an_update_moves_the_scores_only_where_the_start_violates_few_triplets(monkeypatch):
+    moved = []
+    dger = scipy.linalg.blas.dger
+    monkeypatch.setattr("lml.oasis.dger", lambda *args, **kw: moved.append(1) or dger(*args, **kw))
+    rare = OASIS(n_steps=300, random_state=0).fit(*quiet(40, 90))
+    assert len(moved) == rare.n_updates_ > 0
+    X, y = busy(90, 200)
+    frequent = OASIS(n_steps=300, random_state=0).fit(X, y)
+    assert len(moved) == rare.n_updates_ < frequent.n_updates_
 
 
 @pytest.mark.parametrize("D", [5, 80])
-def test_a_stream_that_repeats_one_triplet_updates_until_it_is_cured(D):
+def test_a_stream_that_repeats_one_triplet_updates_until_it_is_cured(D, monkeypatch):
     rng = np.random.default_rng(0)
     X = 0.1 * rng.normal(size=(60, D))
     triplets = np.tile([[0, 1, 2]], (200, 1))
-    metric, losses, _ = oasis._run(X, triplets, 0.5, FactoredMetric.identity(D))
+    monkeypatch.setattr("lml.oasis.sample_triplets", lambda *args: triplets)
+    model = OASIS(0.5, n_steps=200).fit(X, np.arange(60) // 2)
     size = X[0] @ X[0] * ((X[1] - X[2]) @ (X[1] - X[2]))
     left = 1 - X[0] @ (X[1] - X[2])
     oracle = [max(left - 0.5 * size * t, 0.0) for t in range(200)]  # the cap binds, then none
-    np.testing.assert_allclose(losses, oracle, atol=1e-12)
-    change = metric.to_dense() - np.eye(D)
+    means = np.reshape(oracle, (50, 4)).mean(axis=1)
+    np.testing.assert_allclose(model.loss_curve_, means, atol=1e-12)
+    change = model.metric_.to_dense() - np.eye(D)
     assert np.linalg.matrix_rank(change, tol=1e-9) == 1
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 63, 64, 65, 128, 129])
+@pytest.mark.parametrize(("D", "as_sparse"), [(30, False), (150, False), (30, True)])
+@pytest.mark.parametrize("rows", [blobs, busy])
+def test_the_last_block_may_hold_one_step(n_steps, D, as_sparse, rows):
+    X, y = rows(90, D)
+    X *= 0.3 if rows is busy else 1.0
+    given = sparse.csr_array(X) if as_sparse else X
+    W = np.eye(D)
+    losses, steps = [], []
+    for i, j, k in sample_triplets(y, n_steps, 2):
+        losses.append(max(0.0, 1 - X[i] @ W @ (X[j] - X[k])))
+        W, step = passive_aggressive_step(W, X[i], X[j], X[k], 0.1)
+        steps.append(step)
+    if rows is busy:
+        assert steps[-1] > 0  # to leave out the last step would show
+    model = OASIS(n_steps=n_steps, random_state=2).fit(given, y)
+    np.testing.assert_allclose(model.metric_.to_dense(), W, rtol=0, atol=1e-12)
+    means = [block.mean() for block in np.array_split(losses, min(50, n_steps))]
+    np.testing.assert_allclose(model.loss_curve_, means, rtol=0, atol=1e-12)
+    assert model.n_updates_ == np.count_nonzero(steps)

@@ -18,9 +18,9 @@ from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
 from lml.scml import (
-    _mean_hinge,
-    _pair_table,
-    _scaled_gamma,
+    mean_hinge,
+    pair_table,
+    scaled_gamma,
     scml_objective,
     triplet_differences,
 )
@@ -116,7 +116,7 @@ def _joint_gamma(
     """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks)."""
     if gamma is not None:
         return gamma
-    own = [_scaled_gamma(P, t, None) for P, t in zip(projections, triplets, strict=True)]
+    own = [scaled_gamma(P, t) for P, t in zip(projections, triplets, strict=True)]
     return float(np.mean(own)) / math.sqrt(len(own))
 
 
@@ -198,7 +198,7 @@ def joint_dual_averaging(
     tasks = rng.randint(len(sizes), size=n_steps)
     starts = np.cumsum(sizes) - sizes
     drawn = np.concatenate(triplets)[starts[tasks] + rng.randint(sizes[tasks])]
-    tables = [_pair_table(own, len(P)) for own, P in zip(triplets, projections, strict=True)]
+    tables = [pair_table(own, len(P)) for own, P in zip(triplets, projections, strict=True)]
     totals = np.zeros_like(best)
     every = -(-n_steps // 12)
     block = 2**18 // n_basis + 1  # steps whose differences fit into memory
@@ -213,7 +213,7 @@ def joint_dual_averaging(
             _advance(totals, tasks[part].tolist(), differences, start, beta, gamma)
         # the weights now, eq. (mtscml-step) with sums in the place of averages
         weights = group_shrink(-totals, beta * last) / (gamma * math.sqrt(last))
-        hinges = list(map(_mean_hinge, weights, projections, tables))
+        hinges = list(map(mean_hinge, weights, projections, tables))
         history.append(np.mean(hinges) + beta * np.linalg.norm(weights, axis=0).sum())
         if history[-1] <= min(history):
             best = weights

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.metrics import FactoredMetric
-from lml.oasis import OASIS
+from lml.oasis import starting_metric
 from lml.triplets import sample_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
@@ -298,7 +298,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         names, parts, codes = encode_tasks(X, y, tasks)
         relation = self._relation_inverse(len(names))
         n_features = parts[0].shape[1]
-        start = OASIS(init=self.init)._start(n_features)
+        start = starting_metric(self.init, n_features)
         owners, triplets = _stream(codes, self.n_steps, self.random_state)
         if sparse.issparse(parts[0]):
             rows = sparse.vstack(parts, format="csr")

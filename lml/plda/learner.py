@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.fisher import _class_means
+from lml.fisher import class_means
 from lml.initialization import orthonormal_rows
 from lml.lifelong import (
     _check_choice,
@@ -901,7 +901,7 @@ class LifelongPLDA(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     ) -> Floats:
         """What the rows of each class are pulled towards, (c, n_features)."""
         state, memory = self._known(task)
-        means = _class_means(X, codes)[1]
+        means = class_means(X, codes)[1]
         joined = _joined_means(state, memory) if common else {}
         for place, label in enumerate(labels):
             if label in joined:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils.extmath import safe_sparse_dot
 
-from lml.fisher import _class_means
+from lml.fisher import class_means
 from lml.metrics import FactoredMetric, _as_matrix, _svd
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 
@@ -232,7 +232,7 @@ def _moments(
     X: Matrix, codes: Indices, labels: Sequence[Any], basis: Floats | None = None
 ) -> tuple[Moments, Floats]:
     """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
-    counts, means = _class_means(X, codes)
+    counts, means = class_means(X, codes)
     mean = counts @ means / len(codes)
     Y = X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True)
     Y = Y.toarray() if sparse.issparse(Y) else Y

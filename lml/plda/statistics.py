@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from lml.fisher import _leading, fisher_directions
+from lml.fisher import fisher_directions, leading_directions
 from lml.initialization import orthonormal_rows, residual_directions
 from lml.lifelong import _fits
 from lml.plda.model import (
@@ -62,7 +62,7 @@ def whitened_rows(
     Z = np.eye(k)
     sigma = within + regularization * np.eye(k)
     if n_components < k:
-        best = _leading(within, spread, regularization, max(1, n_components // 2))
+        best = leading_directions(within, spread, regularization, max(1, n_components // 2))
         best = orthonormal_rows(best)
         outside = np.eye(k) - best.T @ best
         _, principal = linalg.eigh(outside @ (within + spread.T @ spread) @ outside)
