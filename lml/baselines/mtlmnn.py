@@ -557,7 +557,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         names, rows, codes = encode_tasks(X, y, tasks)
         if sparse.issparse(rows[0]):
             raise TypeError(
-                f"X is sparse, but the metrics fill all {rows[0].shape[1]} features: "
+                f"X is sparse {np.shape(X)}, but the metrics fill all {np.shape(X)[-1]} features: "
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         problem, Q, scale = self._problem(rows, codes, self._task_penalties(names))

@@ -29,6 +29,7 @@ from lml.utils.validation import (
     check_matrix,
     check_parameters,
     check_samples,
+    check_two_classes,
     flag,
     one_of,
     optional,
@@ -550,7 +551,8 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         """
         check_parameters(self)
         fitted = copy.copy(self)  # a fit that fails changes nothing
-        X, codes, _ = check_samples(fitted, X, y)
+        X, codes, labels = check_samples(fitted, X, y)
+        check_two_classes(codes, labels)
         triplets = nearest_triplets(X, codes, self.n_targets, self.n_impostors)
         if self.dictionary is None:
             rng = check_random_state(self.random_state)
