@@ -42,7 +42,8 @@ def write_book(root, chapters, public=(), toc=None):
     (root / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     names = ", ".join(f'"{name}"' for name in public)
     (root / "pyproject.toml").write_text(
-        f'[project]\nversion = "1.2.3"\n\n[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
+        '[project]\nversion = "1.2.3"\n\n'
+        f'[tool.lml]\ndocstring = "A package."\npublic = [{names}]\n\n'
         '[tool.ruff]\nline-length = 100\n\n[tool.ruff.lint.isort]\nknown-first-party = ["lml"]\n',
         encoding="utf-8",
     )
