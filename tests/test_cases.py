@@ -380,7 +380,7 @@ def test_case_03_too_few_rows_are_refused_with_the_least_that_works(entry):
     least = {
         1: "minimum of 1 is required",
         2: "give (two|at least one|the rows of at least one)",
-        3: "minimum of 3|at least (3 rows|one task|two classes)|two classes, one with two rows",
+        3: "minimum of 3|at least (3 rows|one task|two classes)|two classes, one with two (rows|samples)",
     }
     for n in range(entry.name == "k-NN of OASIS", entry.least):  # no row: the least of k-NN
         assert_refused(entry, X0[:n], Y0[:n], least[entry.least])
@@ -606,14 +606,14 @@ def test_case_08_a_missing_label_is_named(entry, missing):
     y = np.array(Y0, dtype=object)
     y[5] = missing
     for labels in (y, list(y)):
-        assert_refused(entry, X0, labels, r"y\[5\] is (None|nan|inf): drop the rows without")
+        assert_refused(entry, X0, labels, r"y\[5\] is (None|nan|inf): drop the (rows|samples) without")
 
 
 @every
 def test_case_08_numbers_whose_squares_overflow_are_refused(entry):
     X = X0.copy()
     X[3, 2] = -1e200
-    assert_refused(entry, X, Y0, r"X holds a number of size 1e\+200.*rescale the rows")
+    assert_refused(entry, X, Y0, r"X holds a number of size 1e\+200.*rescale the (rows|samples)")
 
 
 # ---------------------------------------------------------------- 9: seeds
