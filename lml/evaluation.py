@@ -7,27 +7,33 @@ prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounde
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 
-from lml.lifelong import _holds_nan
-from lml.metrics import FactoredMetric, _check_finite, _is_whole, _plain
-from lml.neighbors import (
-    _check_n_neighbors,
-    _check_size,
-    _class_numbers,
-    _hit_share,
-    _sorted_classes,
-    k_nearest,
-    majority_vote,
-)
+from lml.metrics import FactoredMetric
+from lml.neighbors import accuracy, k_nearest, majority_vote
+from lml.utils.linalg import nbytes
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
+from lml.utils.validation import (
+    Rule,
+    check_columns,
+    check_kind,
+    check_known_task,
+    check_matrix,
+    check_n_neighbors,
+    check_parameters,
+    check_task,
+    encode_labels,
+    optional,
+    seed,
+    sort_classes,
+    whole,
+)
 
 __all__ = [
     "LifelongKNeighborsClassifier",
@@ -37,24 +43,30 @@ __all__ = [
     "evaluate_stream",
     "forgetting",
     "forward_transfer",
+    "knn_labels",
 ]
 
 
 # book/evaluation.ipynb#the-accuracy-matrix
+def _accuracies(values: ArrayLike, name: str) -> Floats:
+    """A float array of accuracies, NaN where one was not measured."""
+    array = np.array(check_kind(values, name), dtype=float)
+    outside = array[(array < 0) | (array > 1)]
+    if outside.size:
+        raise ValueError(f"{name} contains {outside[0]}: give accuracies from 0 to 1 (1 - error)")
+    return array
+
+
 def _accuracy_matrix(R: ArrayLike, n_tasks: int = 1) -> Floats:
-    """R as a checked float array: square, in [0, 1], of at least n_tasks tasks."""
-    R = np.array(_plain(R, "R"), dtype=float)
+    """R as a square array of accuracies of at least n_tasks tasks."""
+    R = _accuracies(R, "R")
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
         raise ValueError(f"R has shape {R.shape}: give a square matrix, row = after that task")
     if len(R) < n_tasks:
         raise ValueError(f"R has {len(R)} task: transfer and forgetting need at least {n_tasks}")
-    outside = R[(R < 0) | (R > 1)]
-    if outside.size:
-        raise ValueError(f"R contains {outside[0]}: give accuracies from 0 to 1 (1 - error)")
     return R
 
 
-# book/evaluation.ipynb#the-accuracy-matrix
 def _needed(values: Floats, what: str, first: int = 0) -> Floats:
     """The values of tasks first, first + 1, ...; an error names one that is missing."""
     missing = np.flatnonzero(np.isnan(values))
@@ -87,7 +99,7 @@ def average_accuracy(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Derived in chapter 35 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
     Lopez-Paz and Ranzato (2017).
 
     Examples
@@ -121,7 +133,7 @@ def backward_transfer(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 35 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -158,7 +170,7 @@ def forgetting(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Derived in chapter 35 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
     Chaudhry et al. (2018).
 
     Examples
@@ -198,7 +210,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 35 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -212,49 +224,53 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
             "baseline is None: forward transfer needs the accuracy of an untrained"
             " baseline on each task, e.g. of Euclidean k-NN"
         )
-    baseline = np.asarray(_plain(baseline, "baseline"), dtype=float)
+    baseline = _accuracies(baseline, "baseline")
     if baseline.shape != (len(R),):
         raise ValueError(
             f"baseline has shape {baseline.shape}: give one accuracy for each of the {len(R)} tasks"
         )
-    outside = baseline[(baseline < 0) | (baseline > 1)]
-    if outside.size:
-        raise ValueError(f"baseline contains {outside[0]}: give accuracies from 0 to 1 (1 - error)")
     before = _needed(np.diag(R, k=1), "the accuracy before arrival", first=1)
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
-def _check_name(task: Any) -> None:
-    """Refuse a task name that could not be looked up again."""
-    try:
-        usable = bool({task: task}.get(task) == task) and not _holds_nan(task)
-    except TypeError:
-        usable = False
-    if not usable:
-        raise TypeError(f"task is {task!r}: use a name that equals itself and can be a dict key")
-
-
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
-def _bounded_rows(y: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
+def _bounded_rows(codes: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
     """Indices of at most max_rows rows, stratified by class, in their old order."""
-    codes, classes = _class_numbers(y)
-    if max_rows is None or len(y) <= max_rows:
-        return np.arange(len(y))
-    if max_rows < len(classes):
+    n_classes = codes.max(initial=-1) + 1
+    if max_rows is None or len(codes) <= max_rows:
+        return np.arange(len(codes))
+    if max_rows < n_classes:
         raise ValueError(
-            f"max_references={max_rows} is less than the {len(classes)} classes of"
+            f"max_references={max_rows} is less than the {n_classes} classes of"
             " the task: keep at least one row a class"
         )
-    order = rng.permutation(len(y))
-    key = np.empty(len(y))
-    for code in range(len(classes)):
+    order = rng.permutation(len(codes))
+    key = np.empty(len(codes))  # kappa of eq. (evaluation-bounded)
+    for code in range(n_classes):
         rows = order[codes[order] == code]
         key[rows] = np.arange(len(rows)) / len(rows)
     return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
 
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+def knn_labels(
+    metric: FactoredMetric,
+    metric_type: str,
+    X: Matrix,
+    references: Matrix,
+    labels: NDArray[Any],
+    n_neighbors: int,
+) -> NDArray[Any]:
+    """Labels (n,) of rows by the metric's nearest references, eq. (evaluation-knn).
+
+    A distance is projected onto the positive semi-definite matrices first.
+    """
+    if metric_type == "distance":
+        metric = metric.psd()
+    nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
+    return majority_vote(labels[nearest])
+
+
 class LifelongKNeighborsClassifier(BaseEstimator):
     """k-nearest-neighbour classification of several tasks with one lifelong learner.
 
@@ -279,10 +295,16 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
+    Derived in chapter 35 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
     The metric is read at prediction time, so predictions change when the learner moves. A
     distance is projected onto the positive semi-definite matrices before it is used.
     """
+
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_neighbors": whole(1),
+        "max_references": optional(whole(1)),
+        "random_state": seed(),
+    }
 
     def __init__(
         self,
@@ -316,19 +338,33 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         ValueError, TypeError
             If a row, a label, the name or a number cannot be used; nothing has changed then.
         """
-        X = self._rows(X)
-        classes, codes = _sorted_classes(y)
+        check_parameters(self)
+        check_task(task)
+        X = self._check_rows(X, replaced=[task])
+        classes, codes = sort_classes(y)
         check_consistent_length(X, codes)
-        _check_name(task)
-        self._check_width(X, replaced=[task])
-        most = self.max_references
-        if most is not None and (not _is_whole(most) or most < 1):
-            raise ValueError(f"max_references is {most!r}: give a whole number from 1, or None")
-        kept = _bounded_rows(codes, most, check_random_state(self.random_state))
-        _check_n_neighbors(self.n_neighbors, len(kept))
+        kept = _bounded_rows(codes, self.max_references, check_random_state(self.random_state))
+        check_n_neighbors(self.n_neighbors, len(kept))
         references = X[kept], classes[codes[kept]]
         self.references_ = {**getattr(self, "references_", {}), task: references}
         return self
+
+    def _check_rows(self, X: MatrixLike, replaced: Collection[Hashable] = ()) -> Matrix:
+        """Rows in single or double precision, with the columns of the learner and the references."""
+        if not hasattr(self.learner, "task_metric") or isinstance(self.learner, type):
+            raise TypeError(f"learner is {self.learner!r}: give a learner of several tasks")
+        check_columns(self.learner, X)
+        X = check_matrix(X, dtype=[np.float64, np.float32], ensure_min_samples=1)
+        known = getattr(self.learner, "n_features_in_", X.shape[1])
+        if X.shape[1] != known:
+            raise ValueError(f"X has {X.shape[1]} features, but the learner has learned {known}")
+        for name, (rows, _) in getattr(self, "references_", {}).items():
+            if X.shape[1] != rows.shape[1] and name not in replaced:
+                raise ValueError(
+                    f"X has {X.shape[1]} features, the reference rows of task {name!r} have"
+                    f" {rows.shape[1]}: the tasks share one feature space"
+                )
+        return X
 
     def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of the rows of X by the learner's current metric of the task.
@@ -343,42 +379,21 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         -------
         ndarray of shape (n_queries,)
         """
-        X, (references, labels) = self._query(X, task)
-        metric = self.learner.task_metric(task)
-        kind = self.learner.metric_type_
-        return _knn_labels(metric, kind, X, references, labels, self.n_neighbors)
+        X = self._check_query(X, task)
+        return self._predict(X, task, self.learner.task_metric(task))
 
-    def _query(self, X: MatrixLike, task: Hashable) -> tuple[Matrix, tuple[Matrix, NDArray[Any]]]:
+    def _check_query(self, X: MatrixLike, task: Hashable) -> Matrix:
+        """Rows to classify, of a task that has references."""
         if not getattr(self, "references_", None):
             raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
-        _check_name(task)
-        if task not in self.references_:
-            raise ValueError(
-                f"task {task!r} has no reference rows; known tasks: {list(self.references_)}"
-            )
-        X = self._rows(X)
-        self._check_width(X)
-        return X, self.references_[task]
+        check_known_task(task, self.references_)
+        return self._check_rows(X)
 
-    def _rows(self, X: MatrixLike) -> Matrix:
-        """Checked rows; a data frame has the columns that the learner has learned."""
-        if not hasattr(self.learner, "task_metric") or isinstance(self.learner, type):
-            raise TypeError(f"learner is {self.learner!r}: give a learner of several tasks")
-        if hasattr(self.learner, "_check_columns"):
-            self.learner._check_columns(X)
-        return _reference_rows(X)
-
-    def _check_width(self, X: Matrix, replaced: Collection[Hashable] = ()) -> None:
-        """Refuse rows of other features than the learner and the reference rows that stay."""
-        known = getattr(self.learner, "n_features_in_", X.shape[1])
-        if X.shape[1] != known:
-            raise ValueError(f"X has {X.shape[1]} features, but the learner has learned {known}")
-        for name, (rows, _) in getattr(self, "references_", {}).items():
-            if X.shape[1] != rows.shape[1] and name not in replaced:
-                raise ValueError(
-                    f"X has {X.shape[1]} features, the reference rows of task {name!r} have"
-                    f" {rows.shape[1]}: the tasks share one feature space"
-                )
+    def _predict(self, X: Matrix, task: Hashable, metric: FactoredMetric) -> NDArray[Any]:
+        """Labels of rows by a metric, among the reference rows of a task, eq. (evaluation-knn)."""
+        references, labels = self.references_[task]
+        kind = self.learner.metric_type_
+        return knn_labels(metric, kind, X, references, labels, self.n_neighbors)
 
     def score(
         self,
@@ -389,43 +404,12 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         task: Hashable,
     ) -> float:
         """Accuracy on (X, y) of one task, a float in [0, 1]; a weighted mean."""
-        return _hit_share(self.predict(X, task=task), y, sample_weight)
+        return accuracy(self.predict(X, task=task), y, sample_weight)
 
     @property
     def reference_nbytes_(self) -> int:
         """Bytes of the reference rows and labels of all tasks."""
-        return sum(_nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
-
-
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
-def _reference_rows(X: MatrixLike) -> Matrix:
-    """Rows as they are kept: dense or CSR, in single or double precision, finite."""
-    kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}
-    X = check_array(_plain(X), dtype=[np.float64, np.float32], **kwargs)
-    _check_finite(X, "X")
-    _check_size(X, "X")
-    return X
-
-
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
-def _nbytes(X: Matrix) -> int:
-    """Bytes of a dense array or of the three arrays of a CSR matrix."""
-    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
-    return sum(part.nbytes for part in parts)
-
-
-def _knn_labels(
-    metric: FactoredMetric,
-    metric_type: str,
-    X: Matrix,
-    references: Matrix,
-    labels: NDArray[Any],
-    n_neighbors: int,
-) -> NDArray[Any]:
-    if metric_type == "distance":
-        metric = metric.psd()
-    nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
-    return majority_vote(labels[nearest])
+        return sum(nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
@@ -444,7 +428,7 @@ class StreamResult:
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    Derived in chapter 35 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
     task_names: tuple[Hashable, ...]
@@ -473,39 +457,20 @@ class StreamResult:
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
-def _stream_names(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
+def _check_stream(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
+    """The names of the tasks of a stream, each of them once."""
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
     for number, task in enumerate(tasks):
         if not all(hasattr(task, part) for part in parts):
             raise TypeError(f"tasks[{number}] is {task!r}: give lml.datasets.Task")
+        check_task(task.name, f"tasks[{number}].name")
     names = tuple(task.name for task in tasks)
     if not names:
         raise ValueError("tasks is empty: give at least one task")
-    for name in names:
-        _check_name(name)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"tasks contains {twice!r} twice: give each task one name")
     return names
-
-
-# book/evaluation.ipynb#a-stream-step-by-step
-def _unseen_score(reader: LifelongKNeighborsClassifier, metric: Any, task: Any) -> float:
-    """Accuracy on a task that the learner does not know, by a metric given from outside."""
-    if not isinstance(metric, FactoredMetric):
-        raise TypeError(f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric")
-    X, (references, labels) = reader._query(task.X_test, task.name)
-    kind = reader.learner.metric_type_
-    predicted = _knn_labels(metric, kind, X, references, labels, reader.n_neighbors)
-    return _hit_share(predicted, task.y_test)
-
-
-def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any]) -> None:
-    """Keep the training rows of all tasks; refuse test rows that could not be classified."""
-    for task in tasks:
-        reader.fit(task.X_train, task.y_train, task=task.name)
-        X_test, _ = reader._query(task.X_test, task.name)
-        check_consistent_length(X_test, _class_numbers(task.y_test)[0])
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
@@ -544,21 +509,37 @@ def evaluate_stream(
 
     Notes
     -----
-    Derived in chapter 34 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    Derived in chapter 35 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """
-    names = _stream_names(tasks := list(tasks))
+    tasks = list(tasks)
+    names = _check_stream(tasks)
     reader = LifelongKNeighborsClassifier(learner, n_neighbors, max_references, random_state)
     if not (unseen is None or callable(unseen)):
         raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
-    _keep_references(reader, tasks)
+    # references and test rows of all tasks are checked before anything is learned
+    for task in tasks:
+        reader.fit(task.X_train, task.y_train, task=task.name)
+        X_test = reader._check_query(task.X_test, task.name)
+        check_consistent_length(X_test, encode_labels(task.y_test)[0])
     R = np.full((len(tasks), len(tasks)), np.nan)
     for s, new in enumerate(tasks):
         learner.partial_fit(new.X_train, new.y_train, task=new.name)
         for t, task in enumerate(tasks[: s + 1]):
             R[s, t] = reader.score(task.X_test, task.y_test, task=task.name)
-        for t in range(s + 1, len(tasks)):
-            if unseen is not None:
-                R[s, t] = _unseen_score(reader, unseen(learner), tasks[t])
-    return StreamResult(names, R, np.array([len(task.y_test) for task in tasks]))
+        if unseen is None or s + 1 == len(tasks):
+            continue
+        metric = unseen(learner)
+        if not isinstance(metric, FactoredMetric):
+            raise TypeError(
+                f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric"
+            )
+        for t, task in enumerate(tasks[s + 1 :], start=s + 1):
+            X_test = reader._check_query(task.X_test, task.name)
+            R[s, t] = accuracy(reader._predict(X_test, task.name, metric), task.y_test)
+    return StreamResult(
+        task_names=names,
+        accuracy=R,
+        n_test=np.array([len(task.y_test) for task in tasks]),
+    )

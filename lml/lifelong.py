@@ -7,22 +7,16 @@ the shared dictionary and moves the dictionary, without any row of an earlier ta
 
 import contextlib
 import copy
-import itertools
-import os
-import threading
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state
-from sklearn.utils.validation import validate_data
 
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
+from lml.base import _lock as _shell_lock
 from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
@@ -33,17 +27,43 @@ from lml.dictionary import (
     polar_factors,
 )
 from lml.initialization import initial_dictionary
-from lml.metrics import FactoredMetric, _check_finite, _is_real, _is_whole, _plain, _times
-from lml.neighbors import _check_size, _class_numbers, _fitted_metric, _labels, _unfitted
+from lml.metrics import (
+    FactoredMetric,
+    _check_finite,
+    _is_real,
+    _is_whole,
+    _plain,
+    fitted_metric,
+    unfitted_learner,
+)
+from lml.neighbors import _check_size, _labels
 from lml.oasis import OASIS
 from lml.penalties import OffDiagonalL1
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
-from lml.state import SavedLearnerMixin, about, decode, encode, expect
+from lml.state import (
+    ArrayField,
+    Field,
+    OptionalField,
+    RecordField,
+    TableField,
+    ValueField,
+    expect,
+)
 from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
-from lml.utils.linalg import is_symmetric
+from lml.utils.linalg import is_symmetric, times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
-from lml.utils.validation import check_parameters
+from lml.utils.validation import (
+    Rule,
+    check_parameters,
+    column_names,
+    flag,
+    one_of,
+    optional,
+    real,
+    seed,
+    whole,
+)
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
 
@@ -90,28 +110,21 @@ class TaskRecord:
 
 
 # book/lifelong.ipynb#the-class
-@dataclass(frozen=True, eq=False)
-class _State:
-    """All that is known after some visits; it never changes."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _State(LearnerState):
+    """What a `LifelongMetricLearner` knows after some visits; it never changes."""
 
     dictionary: Any = None  # Floats of shape (d, D) after the first task
     codes: MovingCodes = field(default_factory=MovingCodes)
-    tasks: dict[Any, TaskRecord] = field(default_factory=dict)
     memory: GradientMemory | None = None
     metric_type: Any = None  # "similarity" or "distance" after the first task
-    columns: tuple[Any, ...] | None = None  # names, for data frames
-    root: Any = None  # an int after the first task, of the seeds
-
-    def __post_init__(self) -> None:
-        if self.dictionary is not None:
-            self.dictionary.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(vars(self).values())  # a copy is locked too
 
 
 # book/lifelong.ipynb#the-class
-class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
+_BASE_LEARNERS = {"oasis": OASIS, "scml": SCML}
+
+
+class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
 
     Parameters
@@ -203,9 +216,23 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
     (3, 20)
     """
 
-    _state = _State()
+    _state_class = _State
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": whole(1),
+        "code_penalty": real(0),
+        "dictionary_penalty": real(0),
+        "dictionary_loss": one_of("auto", "hinge", "residual"),
+        "dictionary_steps": optional(whole(0)),
+        "dictionary_rate": real(0),
+        "old_tasks": one_of("metrics", "codes"),
+        "max_old_tasks": optional(whole(1)),
+        "gradient_memory": whole(0),
+        "revisit": one_of("average", "step", "warm"),
+        "warm_start_from_dictionary": flag(),
+        "n_triplets": whole(1),
+        "random_state": seed(),
+    }
     _kind = "LifelongMetricLearner"
-    _versions = (1, 2)
 
     def __init__(
         self,
@@ -242,158 +269,128 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
-        """Learn one task, or more rows of a known one.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows of this visit only; they are not kept.
-        y : array-like of shape (n_samples,)
-            Labels of any type, at least two classes and a class with two rows.
-        task : hashable
-            Name of the task.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the rows, the labels, the task or a parameter cannot be used. The learner is
-            then exactly what it was before the call.
-        """
-        with _lock(self):
-            self._state = self._visit(X, y, task)
-        return self
-
-    def _visit(self, X: MatrixLike, y: LabelsLike, task: Hashable, learnt: Any = None) -> _State:
-        """The state after a visit; what the base learner learns may be known by now."""
-        self._check_parameters()
-        _check_seed(self.random_state)
-        columns, X, y, labels = self._check_task(X, y, task)
-        root, (fit_seed, triplet_seed, start_seed) = self._seeds(task)
-        target, kind = self._learn_target(X, y, task, fit_seed, learnt)
+    def _learn_task(
+        self,
+        state: _State,
+        X: Matrix,
+        y: Indices,
+        labels: list[Any],
+        task: Hashable,
+        learned: tuple[FactoredMetric, str] | None = None,
+    ) -> _State:
+        """The state after a visit; `learned` is what the base learner gives, where it is known."""
+        base_seed, triplet_seed, start_seed = map(int, state.seeds(task).generate_state(3))
+        target, kind = self._target(state, X, y, task, base_seed, learned)
         triplets = self._triplets(X, y, kind, triplet_seed)
-        start = self._state.dictionary
+
+        # the dictionary moves, and the codes whose turn it is follow; the others wait
+        start = state.dictionary
         if start is None:
             start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
-        state = self._next_state(start, target, X, labels, triplets, kind, task)
-        return replace(state, metric_type=kind, columns=columns, root=root)
+        L, codes, follow = self._move_dictionary(state, start, target, X, triplets, kind, task)
 
-    def _check_parameters(self) -> None:
-        whole = {"n_components": 1, "n_triplets": 1, "gradient_memory": 0}
-        for name, least in {**whole, "dictionary_steps": 0, "max_old_tasks": 1}.items():
-            if name in whole or getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), least, whole=True)
-        for name in ("code_penalty", "dictionary_penalty", "dictionary_rate"):
-            _check_number(name, getattr(self, name), 0)
-        _check_choice("old_tasks", self.old_tasks, ("metrics", "codes"))
-        _check_choice("dictionary_loss", self.dictionary_loss, ("auto", "hinge", "residual"))
-        _check_choice("revisit", self.revisit, ("average", "step", "warm"))
-        if not isinstance(warm := self.warm_start_from_dictionary, bool | np.bool_):
-            raise TypeError(f"warm_start_from_dictionary={warm!r}: give True or False")
-        _check_base(self.base_learner)
+        # the code in the moved dictionary, and how well its metric ranks the triplets
+        before = FactoredMetric._trusted(0.0, start, self._code(start, target, kind)[0])
+        loss_before = triplet_gradient(before, X, triplets, kind)[0]
+        code, certificate = self._code(L, target, kind)
+        after = FactoredMetric._trusted(0.0, L, code)
+        loss_after, gradient = triplet_gradient(after, X, triplets, kind)
 
-    def _check_task(
-        self, X: MatrixLike, y: LabelsLike, task: Hashable
-    ) -> tuple[Any, Matrix, Indices, list[Any]]:
-        """Names of columns, rows and labels of one visit, or an error that says what is wrong."""
-        _check_name(task, "task")
-        rows = _check_rows(X, getattr(self, "n_features_in_", None))
-        self._check_columns(X)
-        columns = self._state.columns if self._state.dictionary is not None else _columns(X)
-        check_consistent_length(rows, y)
-        codes, labels = _class_numbers(y)
-        _check_classes(codes, task)
-        return columns, rows, codes, labels
+        known = state.tasks.get(task)
+        record = TaskRecord(
+            number=state.number(task),
+            classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
+            n_rows=X.shape[0] + (known.n_rows if known else 0),
+            n_visits=1 + (known.n_visits if known else 0),
+            certificate=certificate,
+            loss_before=loss_before,
+            loss_after=loss_after,
+            **_diagnostics(target, L, code),
+        )
+        memory = None
+        if self.gradient_memory and self._lowers(kind) == "hinge":
+            memory = GradientMemory(self.gradient_memory)
+            if state.memory is not None:
+                memory = _copied(state.memory)
+            memory.store(task, gradient)
+        return replace(
+            state,
+            dictionary=L,
+            codes=state.codes.after({**codes, task: code}, follow),
+            tasks={**state.tasks, task: record},
+            memory=memory,
+            metric_type=kind,
+        )
 
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the columns; missing when the first task had none."""
-        columns = self._learnt("feature_names_in_").columns
-        if columns is None:
-            raise AttributeError("the rows of the first task had no names of columns")
-        return np.array(columns, dtype=object)
-
-    def _root(self) -> Any:
-        """The root seed: that of the first task, or a new one."""
-        if self._state.root is not None:
-            return self._state.root
-        if self.random_state is None:
-            return np.random.SeedSequence().entropy
-        generator = copy.deepcopy(check_random_state(self.random_state))  # read, not advanced
-        return int(generator.randint(2**31))
-
-    def _seeds(self, task: Hashable) -> tuple[Any, list[int]]:
-        """The root seed and three seeds of this visit."""
-        root = self._root()
-        record = self._record(task)
-        return root, _visit_seeds(root, record.number, record.n_visits)
-
-    def _record(self, task: Hashable) -> TaskRecord:
-        """The record of a task, or a blank one with the next free number."""
-        records = self._state.tasks
-        last = next(reversed(records.values()), None)  # the numbers rise
-        blank = TaskRecord(0 if last is None else last.number + 1, (), 0, 0, *[0.0] * 6)
-        return records.get(task, blank)
+    def _target(
+        self, state: _State, X: Matrix, y: Indices, task: Hashable, seed: int, learned: Any
+    ) -> tuple[FactoredMetric, str]:
+        """The target metric of a visit and its type, eqs. (lifelong-target) and after."""
+        known = state.tasks.get(task)
+        if known and self.revisit == "step":
+            # one passive-aggressive step on the mean hinge, eq. (lifelong-pa)
+            kind = state.metric_type
+            metric = FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
+            triplets = self._triplets(X, y, kind, seed)
+            loss, G = triplet_gradient(metric, X, triplets, kind)
+            size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
+            return (metric if size <= 0.0 else metric - (loss / size) * G), kind
+        if learned is None:
+            learned = fitted_metric(self._base_learner(state, task, seed), "base_learner", X, y)
+        target, kind = learned
+        if kind != (state.metric_type or kind):
+            raise ValueError(
+                f"the base learner gives a {kind}, the earlier tasks have a"
+                f" {state.metric_type}: use one kind in one learner"
+            )
+        if known and self.revisit == "average":  # by samples, eq. (lifelong-average)
+            old = FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
+            weight = known.n_rows / (known.n_rows + len(y))
+            target = weight * old + (1 - weight) * target
+        return target, kind
 
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
-        """Triplets for the gradient of the dictionary: sampled, or nearest for a distance."""
+        """Triplets for a gradient: sampled, or nearest for a distance."""
         if kind == "similarity":
             return sample_triplets(y, self.n_triplets, seed)
         return nearest_triplets(X, y)
 
-    def _learn_target(
-        self, X: Matrix, y: Indices, task: Hashable, seed: int, learnt: Any = None
-    ) -> tuple[FactoredMetric, str]:
-        """The target metric of this visit and its type."""
-        known = self._state.tasks.get(task)
-        if known and self.revisit == "step":
-            return self._one_step(X, y, task, seed), self.metric_type_
-        target, kind = learnt or _fitted(self._base_learner(task, seed), X, y)
-        if kind != (self._state.metric_type or kind):
-            raise ValueError(
-                f"the base learner gives a {kind}, the earlier tasks have a"
-                f" {self.metric_type_}: use one kind in one learner"
-            )
-        if known and self.revisit == "average":
-            weight = known.n_rows / (known.n_rows + len(y))
-            target = weight * self.task_metric(task) + (1 - weight) * target
-        return target, kind
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot be used, those of the base learner included."""
+        super()._check_parameters()
+        learner = self._unfitted_base()
+        if hasattr(learner, "_parameter_rules"):
+            check_parameters(learner)
 
-    def _one_step(self, X: Matrix, y: Indices, task: Hashable, seed: int) -> FactoredMetric:
-        """The task's metric one closed-form passive-aggressive step on the mean hinge later."""
-        metric = self.task_metric(task)
-        triplets = self._triplets(X, y, self.metric_type_, seed)
-        loss, G = triplet_gradient(metric, X, triplets, self.metric_type_)
-        size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
-        return metric if size <= 0.0 else metric - (loss / size) * G
+    def _unfitted_base(self) -> Any:
+        """The base learner, unfitted, by its name or as a clone."""
+        if isinstance(self.base_learner, str):
+            one_of(*_BASE_LEARNERS).check("base_learner", self.base_learner)
+            return _BASE_LEARNERS[self.base_learner]()
+        return unfitted_learner(self.base_learner, "base_learner")
 
-    def _base_learner(self, task: Hashable, seed: int) -> Any:
-        """An unfitted base learner of this visit, seeded and perhaps warm-started."""
-        names = {"oasis": OASIS, "scml": SCML}
-        given = self.base_learner
-        known = isinstance(given, str) and given in names
-        learner = names[given]() if known else _unfitted(given, "base_learner")
+    def _base_learner(self, state: _State, task: Hashable, seed: int) -> Any:
+        """An unfitted base learner of a visit, seeded and perhaps warm-started."""
+        learner = self._unfitted_base()
         if "random_state" in learner.get_params():
             learner.set_params(random_state=seed)
-        asked = task in self._state.codes and self.revisit == "warm"
-        if asked or self.warm_start_from_dictionary:
-            _check_start(learner, asked)
-        if codes := self._start_codes(task):
-            learner.set_params(init=_with_identity_outside(self.dictionary_, codes))
+        again = self.revisit == "warm" and task in state.codes
+        if not again and not self.warm_start_from_dictionary:
+            return learner
+        if "init" not in learner.get_params():
+            asked = "revisit='warm'" if again else "warm_start_from_dictionary=True"
+            other = "revisit='average'" if again else "False"
+            raise ValueError(
+                f"{asked} needs a base learner with a parameter init, the metric that it"
+                f" starts from, which {type(learner).__name__} lacks: use {other}"
+            )
+        if again:
+            codes = [state.codes[task]]
+        else:
+            codes = list(state.codes.waiting(self.max_old_tasks, [task]).values())
+        if codes:  # without another task the start is cold
+            learner.set_params(init=_with_identity_outside(state.dictionary, codes))
         return learner
-
-    def _start_codes(self, task: Hashable) -> list[Floats]:
-        """Codes whose mean the base learner starts from; none for a cold start."""
-        codes = self._state.codes
-        if task in codes and self.revisit == "warm":
-            return [codes[task]]
-        if not self.warm_start_from_dictionary:
-            return []
-        return list(codes.waiting(self.max_old_tasks, [task]).values())
 
     def _code(self, L: Floats, target: FactoredMetric, kind: str) -> tuple[Floats, float]:
         """The minimiser of the coding problem and its certificate, for orthonormal rows."""
@@ -401,6 +398,11 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         B = target.project(L)
         code = penalty.prox(B if kind == "similarity" else (B + B.T) / 2)
         return code, float(penalty.certificate(code, code - B))
+
+    def _lowers(self, kind: str) -> str:
+        """What the dictionary's steps lower for a metric type."""
+        automatic = "hinge" if kind == "similarity" else "residual"
+        return automatic if self.dictionary_loss == "auto" else self.dictionary_loss
 
     def _n_steps(self, L: Floats, kind: str) -> int:
         """Steps that a dictionary may take; none where every metric has an exact code."""
@@ -410,13 +412,9 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         automatic = 5 if self._lowers(kind) == "hinge" else 20
         return automatic if self.dictionary_steps is None else self.dictionary_steps
 
-    def _lowers(self, kind: str) -> str:
-        """What the dictionary's steps lower for a metric type."""
-        automatic = "hinge" if kind == "similarity" else "residual"
-        return automatic if self.dictionary_loss == "auto" else self.dictionary_loss
-
     def _move_dictionary(
         self,
+        state: _State,
         start: Floats,
         target: FactoredMetric,
         X: Matrix,
@@ -425,208 +423,43 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
         task: Hashable,
     ) -> tuple[Floats, dict[Any, Floats], Floats | None]:
         """The dictionary after its steps, the codes in it whose turn it is, and S of the move."""
-        old = self._state.codes.waiting(self.max_old_tasks, [task])
+        old = state.codes.waiting(self.max_old_tasks, [task])
         L = start
         codes = old
         change = np.eye(len(start))
         follow = None
+        gamma = self.dictionary_penalty
         longest = self.dictionary_rate
-        known = self._known(start, old, target, kind)
-        for _ in range(self._n_steps(start, kind)):
-            code = self._code(L, target, kind)[0]
-            step = self._step(L, code, codes, known, X, triplets, kind, longest)
+        n_steps = self._n_steps(start, kind)
+        hinge = self._lowers(kind) == "hinge"
+        if not hinge and n_steps:
+            metrics, sizes = _known_metrics(start, old, target)
+            new = next(reversed(metrics))  # the task of this visit
+        for _ in range(n_steps):
+            code, _ = self._code(L, target, kind)
+            if hinge:  # of the new task, with the gradients that are remembered of the others
+                gradients = state.memory.gradients if state.memory else {}
+                remembered = {u: C for u, C in codes.items() if u in gradients}
+                step = dictionary_step(
+                    L, code, X, triplets, kind, state.memory, remembered, gamma, max_move=longest
+                )
+            else:
+                step = residual_step(
+                    L, {**codes, new: code}, metrics, gamma, max_move=longest, sizes=sizes
+                )
             if step.step_size == 0.0:
                 break
+            # begin the next step at twice the length that was accepted
             longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
             L = step.dictionary
+            # old codes follow from where they stood at the start: one projection, not several
             change = change @ step.change
             follow = start @ L.T if self.old_tasks == "metrics" else change
             codes = {u: keep_codes(C, follow) for u, C in old.items()}
         return L, codes, follow
 
-    def _step(
-        self,
-        L: Floats,
-        code: Floats,
-        codes: Mapping[Any, Floats],
-        known: tuple[dict[Any, FactoredMetric], dict[Any, float]] | None,
-        X: Matrix,
-        triplets: Indices,
-        kind: str,
-        longest: float,
-    ) -> DictionaryStep:
-        """One step of the dictionary for the new code and the other tasks' codes."""
-        gamma = self.dictionary_penalty
-        if known is None:  # the hinge
-            memory = self._state.memory
-            stored = {u: C for u, C in codes.items() if memory and u in memory.gradients}
-            return dictionary_step(L, code, X, triplets, kind, memory, stored, gamma, longest)
-        metrics, sizes = known
-        new = next(reversed(metrics))  # the task of this visit
-        return residual_step(L, {**codes, new: code}, metrics, gamma, longest, sizes)
-
-    def _known(
-        self, start: Floats, old: Mapping[Any, Floats], target: FactoredMetric, kind: str
-    ) -> tuple[dict[Any, FactoredMetric], dict[Any, float]] | None:
-        """Metrics and squared norms for the residual; None for the hinge or without steps."""
-        if self._lowers(kind) == "hinge" or not self._n_steps(start, kind):
-            return None
-        return _known_metrics(start, old, target)
-
-    def _next_state(
-        self,
-        start: Floats,
-        target: FactoredMetric,
-        X: Matrix,
-        labels: list[Any],
-        triplets: Indices,
-        kind: str,
-        task: Hashable,
-    ) -> _State:
-        """Dictionary, codes, records and memory after the visit, as new objects."""
-        L, codes, follow = self._move_dictionary(start, target, X, triplets, kind, task)
-        values: dict[str, Any] = {}
-        for when, rows in (("loss_before", start), ("loss_after", L)):
-            code, values["certificate"] = self._code(rows, target, kind)
-            metric = FactoredMetric(0.0, rows, code)
-            values[when], gradient = triplet_gradient(metric, X, triplets, kind)
-        seen = self._record(task)
-        classes = tuple(dict.fromkeys((*seen.classes, *labels)))
-        values |= {"n_rows": seen.n_rows + X.shape[0], "n_visits": seen.n_visits + 1}
-        record = TaskRecord(seen.number, classes, **values, **_diagnostics(target, L, code))
-        tasks = {**self._state.tasks, task: record}
-        memory = self._next_memory(task, gradient, kind)
-        return _State(L, self._state.codes.after({**codes, task: code}, follow), tasks, memory)
-
-    def _next_memory(
-        self, task: Hashable, gradient: FactoredMetric, kind: str
-    ) -> GradientMemory | None:
-        """A copy of the gradient memory with this task's gradient, or None."""
-        if not self.gradient_memory or self._lowers(kind) != "hinge":
-            return None
-        old = self._state.memory
-        memory = GradientMemory(self.gradient_memory) if old is None else _copied(old)
-        memory.store(task, gradient)
-        return memory
-
-    def task_metric(self, task: Hashable) -> FactoredMetric:
-        """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
-        state = self._knowing(task)
-        return FactoredMetric(0.0, state.dictionary, state.codes[task])
-
-    def _knowing(self, task: Hashable) -> _State:
-        """The state, if the task is known."""
-        state = self._state
-        if not state.tasks:
-            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
-        _check_hashable(task, "task")
-        if task not in state.tasks:
-            raise ValueError(f"task {task!r} is not known; known tasks: {list(state.tasks)}")
-        return state
-
-    def _snapshot(self) -> Self:
-        return copy.copy(self)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return bool(self._state.tasks)
-
-    def _learnt(self, name: str) -> _State:
-        """The state, if there is one."""
-        if (state := self._state).dictionary is None:
-            raise NotFittedError(
-                f"there is no {name} before a task: call partial_fit(X, y, task=...)"
-            )
-        return state
-
-    @property
-    def dictionary_(self) -> Floats:
-        """L, orthonormal rows, (n_components, n_features)."""
-        return self._learnt("dictionary_").dictionary
-
-    @property
-    def codes_(self) -> dict[Any, Floats]:
-        """Task to its code, (n_components, n_components); a copy of the table."""
-        return self._learnt("codes_").codes.waiting()
-
-    @property
-    def tasks_(self) -> dict[Any, TaskRecord]:
-        """Task to its `TaskRecord`, in the order of first appearance; a copy of the table."""
-        return dict(self._learnt("tasks_").tasks)
-
-    @property
-    def memory_(self) -> GradientMemory | None:
-        """Gradients of the tasks, a copy of the GradientMemory, or None."""
-        return _copied(self._learnt("memory_").memory)
-
-    @property
-    def metric_type_(self) -> str:
-        """What the metrics are: "similarity" or "distance"."""
-        return self._learnt("metric_type_").metric_type
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        return self._learnt("n_features_in_").dictionary.shape[1]
-
-    def _ahead(self, visits: Iterable[tuple[Matrix, list[Any], Hashable]]) -> Generator[Any]:
-        """What the base learner learns of each new task, in order; None: not before its turn."""
-        if self.warm_start_from_dictionary or joblib.effective_n_jobs(self.n_jobs) == 1:
-            yield from itertools.repeat(None)
-        self._check_parameters()
-        calls = []
-        root = self._root()
-        for number, (X, y, task) in enumerate(visits):
-            codes = self._check_task(X, y, task)[2]
-            seed = _visit_seeds(root, number, 0)[0]
-            calls.append(joblib.delayed(_fitted)(self._base_learner(task, seed), X, codes))
-        yield from joblib.Parallel(self.n_jobs, return_as="generator")(calls)
-
-    def _learn_table(
-        self, rows: Matrix, labels: list[Any], places: Mapping[Hashable, list[int]]
-    ) -> None:
-        """Learn tasks, each with the places of its rows, one after another."""
-
-        def visit(task: Hashable) -> tuple[Matrix, list[Any], Hashable]:
-            return rows[places[task]], [labels[row] for row in places[task]], task
-
-        self._state = replace(self._state, root=self._root())
-        with contextlib.closing(self._ahead(map(visit, places))) as ahead:
-            for task, learnt in zip(places, ahead):
-                self._state = self._visit(*visit(task), learnt)
-
-    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
-        """Forget everything and learn a table of rows, task by task.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        tasks : sequence of length n_samples
-            Task of each row. Tasks are learned in the order of their first row.
-
-        Returns
-        -------
-        self
-        """
-        rows, labels, names = _check_table(X, y, tasks)
-        columns = _columns(X)
-        fresh = clone(self)
-        places: dict[Any, list[int]] = {}
-        for row, task in enumerate(names):
-            places.setdefault(task, []).append(row)
-        fresh._learn_table(rows, labels, places)
-        with _lock(self):
-            self._state = replace(fresh._state, columns=columns)
-        return self
-
-    def forget(self, task: Hashable) -> Self:
-        """Drop a task's code, gradient and record; the dictionary stays."""
-        with _lock(self):
-            self._state = self._without(task)
-        return self
-
-    def _without(self, task: Hashable) -> _State:
-        state = self._knowing(task)
+    def _forget_task(self, state: _State, task: Hashable) -> _State:
+        """The state without a task's code, gradient and record; the dictionary stays."""
         tasks = {u: record for u, record in state.tasks.items() if u != task}
         memory = _copied(state.memory)
         if memory is not None:
@@ -634,151 +467,99 @@ class LifelongMetricLearner(SavedLearnerMixin, TaskMetricsMixin, BaseEstimator):
             memory.errors.pop(task, None)
         return replace(state, codes=state.codes.without(task), tasks=tasks, memory=memory)
 
+    def task_metric(self, task: Hashable) -> FactoredMetric:
+        """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
+        state = self._known_state(task)
+        return FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
+
+    @property
+    def dictionary_(self) -> Floats:
+        """L, orthonormal rows, (n_components, n_features)."""
+        return self._learned_state("dictionary_").dictionary
+
+    @property
+    def codes_(self) -> dict[Any, Floats]:
+        """Task to its code, (n_components, n_components); a copy of the table."""
+        return self._learned_state("codes_").codes.waiting()
+
+    @property
+    def memory_(self) -> GradientMemory | None:
+        """Gradients of the tasks, a copy of the GradientMemory, or None."""
+        return _copied(self._learned_state("memory_").memory)
+
+    @property
+    def metric_type_(self) -> str:
+        """What the metrics are: "similarity" or "distance"."""
+        return self._learned_state("metric_type_").metric_type
+
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, moves that codes wait for, gradients, records."""
-        state = self._learnt("state")
+        state = self._learned_state("state")
         records = state.tasks.values()
-        memory = state.memory
         return {
             "dictionary": state.dictionary.nbytes,
             "codes": state.codes.nbytes,
             "moves": state.codes.moves_nbytes,
-            "gradients": 0 if memory is None else memory.nbytes,
+            "gradients": 0 if state.memory is None else state.memory.nbytes,
             "records": sum(8 * (9 + len(record.classes)) for record in records),
         }
 
-    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
-        form = _pack(self._state, arrays)
-        return 2 if "moves" in arrays else 1, form
+    def _learn_tasks(
+        self, state: _State, visits: Iterable[tuple[Matrix, Indices, list[Any], Hashable]]
+    ) -> _State:
+        """The state after visits of new tasks; base learners run side by side where they can."""
+        if self.warm_start_from_dictionary or joblib.effective_n_jobs(self.n_jobs) == 1:
+            return super()._learn_tasks(state, visits)
+        table = list(visits)
+        calls = []
+        for number, (X, y, _, task) in enumerate(table):
+            sequence = np.random.SeedSequence([state.root, number, 0])  # as in the task's turn
+            learner = self._base_learner(state, task, int(sequence.generate_state(3)[0]))
+            calls.append(joblib.delayed(fitted_metric)(learner, "base_learner", X, y))
+        results = joblib.Parallel(self.n_jobs, return_as="generator")(calls)
+        with contextlib.closing(results):
+            for (X, y, labels, task), learned in zip(table, results):
+                state = self._learn_task(state, X, y, labels, task, learned)
+        return state
 
     @classmethod
-    def _unpacked(cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
-        return _State() if form is None else _unpack(form, arrays)
-
-
-# book/lifelong.ipynb#the-class
-_LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
-
-
-def _lock(learner: Any) -> Any:
-    """The lock under which a learner changes; a copy of the learner has another one."""
-    own = _LOCKS.setdefault(os.getpid(), WeakKeyDictionary())
-    return own.setdefault(learner, threading.RLock())  # one step, for all threads
-
-
-# book/lifelong.ipynb#the-class
-def _check_seed(random_state: Any) -> None:
-    try:
-        check_random_state(random_state)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"random_state={random_state!r} is no seed: {error}") from None
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
-
-
-def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
-    if not (_is_whole(value) if whole else _is_real(value)):
-        raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
-    if not least <= value < np.inf:
-        raise ValueError(f"{name}={value!r}: give at least {least}")
-
-
-# book/lifelong.ipynb#the-class
-def _check_base(learner: Any) -> None:
-    """Refuse what is no base learner, or one whose own parameters it cannot use."""
-    if isinstance(learner, str):
-        _check_choice("base_learner", learner, ("oasis", "scml"))
-        return
-    learner = _unfitted(learner, "base_learner")
-    if hasattr(learner, "_parameter_rules"):
-        check_parameters(learner)
-
-
-# book/lifelong.ipynb#the-class
-def _check_classes(y: Indices, task: Hashable) -> None:
-    classes = set(y.tolist())
-    if not 1 < len(classes) < len(y):
-        lack = "dissimilar" if len(classes) < 2 else "similar"
-        raise ValueError(
-            f"y of task {task!r} has {len(y)} rows of {len(classes)} classes, so"
-            f" there is no {lack} pair: give two classes, one with two rows"
+    def _fields(cls) -> Field:
+        """The table of the fields that are stored."""
+        return RecordField(
+            _restored_state,
+            {
+                **COMMON_FIELDS,
+                "dictionary": ArrayField(("d", "D")),
+                "tasks": TableField(_RECORD),
+                "codes": ArrayField((None, "d", "d")),
+                "queue": ArrayField((None, 2), int, Rule(lambda q: bool((q >= 0).all()), "counts")),
+                "moves": ArrayField((None, "d", "d")),
+                "memory": OptionalField(_MEMORY),
+                "metric_type": ValueField(one_of("similarity", "distance")),
+            },
+            _stored_parts,
         )
 
 
 # book/lifelong.ipynb#the-class
-def _check_hashable(task: Any, place: str) -> None:
-    try:
-        hash(task)
-    except TypeError:
-        raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
-
-
-def _holds_nan(name: Any) -> bool:
-    """Whether a name, or a part of it, is not equal to itself: it would not be found again."""
-    if isinstance(name, (tuple, frozenset)):
-        return any(map(_holds_nan, name))
-    return bool(name != name)
-
-
-def _check_name(task: Any, place: str) -> None:
-    _check_hashable(task, place)
-    if _holds_nan(task):
-        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
-
-
-# book/lifelong.ipynb#the-class
-def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
-    kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-    X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
-    _check_finite(X, "X")
-    _check_size(X, "X")
-    if n_features is not None and X.shape[1] != n_features:
-        raise ValueError(
-            f"X has {X.shape[1]} features, but the earlier tasks have"
-            f" {n_features}: all tasks share one dictionary"
-        )
-    return X
-
-
-# book/lifelong.ipynb#the-class
-def _columns(X: MatrixLike) -> tuple[Any, ...] | None:
-    """Names of the columns of a data frame, as scikit-learn notes them; None without names."""
-    reader = BaseEstimator()
-    validate_data(reader, X, skip_check_array=True)
-    names = getattr(reader, "feature_names_in_", None)
-    return None if names is None else tuple(names)
-
-
-# book/lifelong.ipynb#the-class
-def _visit_seeds(root: Any, number: int, n_visits: int) -> list[int]:
-    """Three seeds of a visit: base learner, triplets, first dictionary."""
-    sequence = np.random.SeedSequence([root, number, n_visits])
-    return [int(seed) for seed in sequence.generate_state(3)]
-
-
-# book/lifelong.ipynb#the-class
-def _check_start(learner: Any, asked: bool) -> None:
-    """Refuse a base learner that cannot start from the task's metric, or from those of others."""
-    name = "warm_start_from_dictionary=True"
-    other = "False"
-    if asked:
-        name = "revisit='warm'"
-        other = "revisit='average'"
-    if "init" not in learner.get_params():
-        raise ValueError(
-            f"{name} needs a base learner with a parameter init, the metric that it"
-            f" starts from, which {type(learner).__name__} lacks: use {other}"
-        )
+def _diagnostics(target: FactoredMetric, L: Floats, code: Floats) -> dict[str, float]:
+    """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
+    norm = np.sqrt(max(target.inner(target), 0.0))
+    d = len(code)
+    inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
+    off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
+    return {
+        "target_norm": float(norm),
+        "captured": min(inside, 1.0) ** 2,
+        "off_diagonal": float(off / max(d * (d - 1), 1)),
+    }
 
 
 # book/lifelong.ipynb#the-class
 def _with_identity_outside(L: Floats, codes: list[Floats]) -> FactoredMetric:
     """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
-    return FactoredMetric(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
+    return FactoredMetric._trusted(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
 
 
 # book/lifelong.ipynb#the-class
@@ -830,7 +611,7 @@ def _residual_objective(
     A = L @ L.T
     value = dictionary_penalty * np.sum(L * L)
     factors = {id(M.factor): M.factor for M in metrics.values()}
-    images = {key: _times(L, F) for key, F in factors.items()}  # P = L F'
+    images = {key: times_transpose(L, F) for key, F in factors.items()}  # P = L F'
     weights = {u: 1 / (sizes[u] * len(codes)) for u in codes}
     products = {}
     both = symmetric or {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
@@ -919,19 +700,6 @@ def residual_step(
 
 
 # book/lifelong.ipynb#the-class
-def _diagnostics(target: FactoredMetric, L: Floats, code: Floats) -> dict[str, Any]:
-    """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
-    norm = np.sqrt(max(target.inner(target), 0.0))
-    d = len(code)
-    inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
-    off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
-    return {
-        "target_norm": float(norm),
-        "captured": min(inside, 1.0) ** 2,
-        "off_diagonal": float(off / max(d * (d - 1), 1)),
-    }
-
-
 def _copied(memory: Any) -> Any:
     """A gradient memory with tables of its own; the gradients never change."""
     twin = copy.copy(memory)
@@ -942,6 +710,165 @@ def _copied(memory: Any) -> Any:
 
 
 # book/lifelong.ipynb#the-class
+def _stored_parts(state: _State) -> dict[str, Any]:
+    """What is stored of a state: its fields, with the table of codes taken apart."""
+    d = len(state.dictionary)
+    return {
+        **vars(state),
+        "codes": np.reshape(state.codes.stored, (-1, d, d)),
+        "queue": np.reshape(state.codes.queue, (-1, 2)),
+        "moves": np.reshape(state.codes.moves, (-1, d, d)),
+    }
+
+
+# book/lifelong.ipynb#the-class
+def _restored_state(
+    *, dictionary: Floats, codes: Floats, queue: Indices, moves: Floats, **parts: Any
+) -> _State:
+    """The state that `_stored_parts` took apart, or an error that says what does not belong."""
+    tasks = parts["tasks"]
+    d, D = dictionary.shape
+    expect(1 <= d <= D, "shape of dictionary", (d, D), "(d, D) with 1 <= d <= D")
+    expect(len(codes) == len(tasks), "number of codes", len(codes), len(tasks))
+    numbers = [record.number for record in tasks.values()]
+    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
+    memory = parts["memory"]
+    if memory is not None:
+        expect(set(memory.gradients) <= set(tasks), "tasks of memory", memory.gradients, "known")
+    # of each task, longest waiting first: its place, and the first move that it waits for
+    places, first = queue.T.tolist()
+    expect(sorted(places) == list(range(len(tasks))), "places of queue", places, "each task once")
+    fits = first == sorted(first) and (not first or first[-1] <= first[0] + len(moves))
+    expect(fits, "moves of queue", first, f"rising, over at most {len(moves)} moves")
+    table = {task: code.copy() for task, code in zip(tasks, codes)}
+    moving = MovingCodes(table)
+    if len(moves) and tasks:
+        moving = MovingCodes.restored(table, queue.tolist(), moves)
+    return _State(dictionary=dictionary, codes=moving, **parts)
+
+
+# book/lifelong.ipynb#the-class
+def _are_labels(classes: Any) -> bool:
+    return type(classes) is tuple and len(set(classes)) == len(classes)
+
+
+_RECORD = RecordField(
+    TaskRecord,
+    {
+        "number": ValueField(whole(0)),
+        "classes": ValueField(Rule(_are_labels, "a tuple of different labels")),
+        "n_rows": ValueField(whole(1)),
+        "n_visits": ValueField(whole(1)),
+        **{name: ValueField(real(0)) for name in ("target_norm", "certificate")},
+        **{name: ValueField(real(0, 1)) for name in ("captured", "off_diagonal")},
+        **{name: ValueField(real(0)) for name in ("loss_before", "loss_after")},
+    },
+)
+
+
+# book/lifelong.ipynb#the-class
+def _restored_memory(rank: int, gradients: Mapping[Any, Any]) -> GradientMemory:
+    """The gradient memory of tasks with a metric and an error each."""
+    memory = GradientMemory(rank)
+    for task, part in gradients.items():
+        shape = part["metric"].factor.shape
+        expect(len(part["metric"].factor) <= rank, f"gradient of {task!r}", shape, f"rank {rank}")
+        memory.gradients[task] = part["metric"]
+        memory.errors[task] = part["error"]
+    return memory
+
+
+_GRADIENT: dict[str, Field] = {
+    "metric": RecordField(
+        FactoredMetric,
+        {
+            "alpha": ValueField(real()),
+            "factor": ArrayField((None, "D")),
+            "core": ArrayField((None,)),
+        },
+    ),
+    "error": ValueField(real(0)),
+}
+_MEMORY = RecordField(
+    _restored_memory,
+    {"rank": ValueField(whole(1)), "gradients": TableField(RecordField(dict, _GRADIENT, dict))},
+    lambda memory: {
+        "rank": memory.rank,
+        "gradients": {
+            task: {"metric": G, "error": memory.errors[task]}
+            for task, G in memory.gradients.items()
+        },
+    },
+)
+
+
+# book/lifelong.ipynb#the-class
+_columns = column_names
+_lock = _shell_lock
+
+
+def _check_seed(random_state: Any) -> None:
+    try:
+        check_random_state(random_state)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"random_state={random_state!r} is no seed: {error}") from None
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
+
+
+def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
+    if not (_is_whole(value) if whole else _is_real(value)):
+        raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
+    if not least <= value < np.inf:
+        raise ValueError(f"{name}={value!r}: give at least {least}")
+
+
+def _check_classes(y: Indices, task: Hashable) -> None:
+    classes = set(y.tolist())
+    if not 1 < len(classes) < len(y):
+        lack = "dissimilar" if len(classes) < 2 else "similar"
+        raise ValueError(
+            f"y of task {task!r} has {len(y)} rows of {len(classes)} classes, so"
+            f" there is no {lack} pair: give two classes, one with two rows"
+        )
+
+
+def _check_hashable(task: Any, place: str) -> None:
+    try:
+        hash(task)
+    except TypeError:
+        raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
+
+
+def _holds_nan(name: Any) -> bool:
+    """Whether a name, or a part of it, is not equal to itself: it would not be found again."""
+    if isinstance(name, (tuple, frozenset)):
+        return any(map(_holds_nan, name))
+    return bool(name != name)
+
+
+def _check_name(task: Any, place: str) -> None:
+    _check_hashable(task, place)
+    if _holds_nan(task):
+        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+
+
+def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
+    kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+    X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
+    _check_finite(X, "X")
+    _check_size(X, "X")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but the earlier tasks have"
+            f" {n_features}: all tasks share one dictionary"
+        )
+    return X
+
+
 def _check_table(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> tuple[Matrix, list[Any], list[Hashable]]:
@@ -959,147 +886,8 @@ def _check_table(
     return rows, labels, names
 
 
-# book/lifelong.ipynb#the-class
-def _fitted(learner: Any, X: Matrix, y: Indices) -> tuple[FactoredMetric, str]:
-    """The metric that a base learner learns, and its type."""
-    return _fitted_metric(learner, "base_learner", X, y)
-
-
-# book/lifelong.ipynb#the-class
-def _pack(state: _State, arrays: dict[str, Any]) -> dict[str, Any] | None:
-    """The state as JSON; its arrays go to `arrays`."""
-    if state.dictionary is None:
-        return None
-    d = len(state.dictionary)
-    arrays["dictionary"] = state.dictionary
-    arrays["codes"] = np.reshape(state.codes.stored, (-1, d, d))
-    tasks = [_pack_record(task, record) for task, record in state.tasks.items()]
-    form = {
-        "tasks": tasks,
-        "memory": _pack_memory(state.memory, arrays),
-        "root": state.root,
-        "metric_type": state.metric_type,
-        "columns": encode(state.columns),
-    }
-    if state.codes.moves:  # codes that wait for their turn
-        arrays["moves"] = np.array(state.codes.moves)
-        form["queue"] = state.codes.queue
-    return form
-
-
-# book/lifelong.ipynb#the-class
-def _pack_record(task: Hashable, record: TaskRecord) -> dict[str, Any]:
-    with about(f"task {task!r}"):
-        entries = {part.name: encode(getattr(record, part.name)) for part in fields(record)}
-        return {"task": encode(task), **entries}
-
-
-# book/lifelong.ipynb#the-class
-def _pack_memory(memory: GradientMemory | None, arrays: dict[str, Any]) -> dict[str, Any] | None:
-    if memory is None:
-        return None
-    gradients = []
-    for place, (task, G) in enumerate(memory.gradients.items()):
-        arrays[f"gradient{place}"] = G.factor
-        arrays[f"weights{place}"] = G.core
-        gradients.append([encode(task), G.alpha, memory.errors[task]])
-    return {"rank": memory.rank, "gradients": gradients}
-
-
-# book/lifelong.ipynb#the-class
-def _unpack(form: Any, arrays: dict[str, NDArray[Any]]) -> _State:
-    """The state that `_pack` took apart, or an error that names what does not fit."""
-    keys = {"tasks", "memory", "root", "metric_type", "columns", "queue"}
-    form = {"queue": None, **form} if type(form) is dict else form
-    expect(type(form) is dict and set(form) == keys, "state", form, f"an object with {keys}")
-    L, codes = (decode({"array": name}, arrays) for name in ("dictionary", "codes"))
-    fits = L.dtype == codes.dtype == float and L.ndim == 2 and 1 <= len(L) <= L.shape[1]
-    expect(fits, "dictionary", (L.dtype, L.shape), "floats of shape (d, D) with d <= D")
-    tasks = _unpack_records(form["tasks"])
-    fits = codes.shape == (len(tasks), len(L), len(L))
-    expect(fits, "shape of codes", codes.shape, f"that of {len(tasks)} tasks and {len(L)} rows")
-    memory = _unpack_memory(form["memory"], tasks, L.shape[1], arrays)
-    table = {task: code.copy() for task, code in zip(tasks, codes)}
-    moving = _unpack_queue(form["queue"], table, arrays)
-    return _State(L, moving, tasks, memory, *_unpack_rest(form, L.shape[1]))
-
-
-# book/lifelong.ipynb#the-class
-def _unpack_queue(
-    form: Any, codes: Mapping[Any, Floats], arrays: dict[str, NDArray[Any]]
-) -> MovingCodes:
-    if form is None:
-        return MovingCodes(codes)
-    moves = decode({"array": "moves"}, arrays)
-    shape = next(iter(codes.values())).shape
-    fits = moves.dtype == float and moves.ndim == 3 and moves.shape[1:] == shape and len(moves) > 0
-    expect(fits, "moves", (moves.dtype, moves.shape), f"floats of shape (n, {shape})")
-    places, first = zip(*form, strict=True)
-    expect(all(_fits(n, int) for n in first), "queue", first, "whole numbers")
-    expect(sorted(places) == list(range(len(codes))), "queue", places, "each task once")
-    fits = list(first) == sorted(first) and first[-1] <= first[0] + len(moves)
-    expect(fits, "queue", first, f"rising, over at most {len(moves)} moves")
-    return MovingCodes.restored(codes, form, moves)
-
-
-# book/lifelong.ipynb#the-class
 def _fits(value: Any, kind: type) -> bool:
     """Whether a value is of a type and, if a number, finite and not negative."""
     if kind in (int, float):
         return type(value) is kind and 0 <= value < np.inf
     return kind is object or type(value) is kind
-
-
-def _unpack_rest(form: Any, n_features: int) -> tuple[Any, ...]:
-    kind = form["metric_type"]
-    columns = decode(form["columns"])
-    root = form["root"]
-    expect(kind in ("similarity", "distance"), "metric_type", kind, "similarity or distance")
-    names = () if columns is None else set(columns)
-    fits = columns is None or len(names) == len(columns) == n_features
-    fits = fits and all(type(name) is str for name in names)
-    expect(fits, "columns", columns, f"{n_features} different names")
-    expect(_fits(root, int), "root", root, "a whole number")
-    return kind, columns, root
-
-
-# book/lifelong.ipynb#the-class
-def _unpack_records(forms: Any) -> dict[Any, TaskRecord]:
-    """Tasks and their records."""
-    kinds: dict[str, type] = {part.name: float for part in fields(TaskRecord)}
-    kinds |= {"task": object, "classes": tuple, "number": int, "n_rows": int, "n_visits": int}
-    tasks = {}
-    for place, form in enumerate(forms):
-        expect(set(form) == set(kinds), f"task {place}", form, f"an object with {list(kinds)}")
-        values = {name: decode(value) for name, value in form.items()}
-        for name, value in values.items():
-            expect(
-                _fits(value, kinds[name]), f"{name} of task {place}", value, kinds[name].__name__
-            )
-        task = values.pop("task")
-        expect(task not in tasks, f"name of task {place}", task, "a new one")
-        tasks[task] = TaskRecord(**values)
-    numbers = [record.number for record in tasks.values()]
-    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
-    return tasks
-
-
-# book/lifelong.ipynb#the-class
-def _unpack_memory(
-    form: Any, tasks: Mapping[Any, TaskRecord], n_features: int, arrays: dict[str, NDArray[Any]]
-) -> GradientMemory | None:
-    """The gradient memory, for known tasks and rows of this many features."""
-    if form is None:
-        return None
-    expect(set(form) == {"rank", "gradients"}, "memory", form, "an object with rank and gradients")
-    memory = GradientMemory(form["rank"])
-    for place, (task, alpha, error) in enumerate(form["gradients"]):
-        task = decode(task)
-        known = set(tasks) - set(memory.gradients)
-        expect(task in known, f"task of gradient {place}", task, f"one of {known}")
-        parts = [decode({"array": f"{name}{place}"}, arrays) for name in ("gradient", "weights")]
-        fits = len(parts[0]) <= memory.rank and type(alpha) is float and _fits(error, float)
-        expect(fits, f"gradient {place}", (parts[0].shape, alpha, error), "of the rank, in floats")
-        memory.gradients[task] = FactoredMetric(alpha, parts[0], parts[1], n_features)
-        memory.errors[task] = error
-    return memory

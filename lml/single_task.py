@@ -14,22 +14,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_array, check_consistent_length, get_tags
+from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import (
-    FactoredMetric,
-    MetricLearnerMixin,
-    _check_finite,
-    _Distance,
-    _plain,
-    _split_pairs,
-)
-from lml.neighbors import _class_numbers, _weighted_share, k_nearest
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
+from lml.metrics import FactoredMetric, MetricDistance, MetricLearnerMixin, check_pairs
+from lml.neighbors import accuracy, k_nearest
+from lml.utils.typing import Floats, LabelsLike, MatrixLike, WeightsLike
+from lml.utils.validation import check_columns, check_matrix, check_samples, encode_labels
 
-__all__ = ["TaskMetricsMixin", "TaskTransformer"]
+__all__ = ["TaskMetricsMixin", "TaskTransformer", "samples_by_task"]
 
 
 # book/single_task.ipynb#scores-and-distances
@@ -59,10 +53,6 @@ class TaskMetricsMixin:
     [-36.0]
     """
 
-    def _snapshot(self) -> Self:
-        """What one answer is read from: the learner, or a copy that no other thread changes."""
-        return self
-
     def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
         """Scores of pairs of rows under the metric of a task; larger is closer.
 
@@ -84,9 +74,9 @@ class TaskMetricsMixin:
         -----
         Derived in chapter 33 (single_task), eq. (single-task-score).
         """
-        now = self._snapshot()
+        now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
-        left, right = _split_pairs(pairs, metric.n_features)
+        left, right = check_pairs(pairs, metric.n_features)
         if now.metric_type_ == "similarity":
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)
@@ -111,16 +101,10 @@ class TaskMetricsMixin:
         -----
         Derived in chapter 33 (single_task), eq. (single-task-map).
         """
-        now = self._snapshot()
+        now = copy.copy(self)
         metric = now.task_metric(task).psd()
-        now._check_columns(X)
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False}  # embed says where
-        return metric.embed(check_array(_plain(X), dtype=np.float64, **kwargs))
-
-    def _check_columns(self, X: MatrixLike) -> None:
-        """Refuse a data frame whose columns are not those that were learned."""
-        if hasattr(self, "feature_names_in_"):
-            validate_data(self, X, skip_check_array=True, reset=False)
+        check_columns(now, X)
+        return metric.embed(check_matrix(X, ensure_min_samples=1))
 
     def _note_columns(self, X: MatrixLike) -> None:
         """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``."""
@@ -141,7 +125,7 @@ class TaskMetricsMixin:
         """The PSD read-out of a task's metric as a dense array (n_features, n_features)."""
         return self.task_metric(task).psd().to_dense()
 
-    def get_metric(self, task: Hashable) -> _Distance:
+    def get_metric(self, task: Hashable) -> MetricDistance:
         """The distance of two vectors under a task's PSD read-out.
 
         Returns
@@ -156,6 +140,11 @@ class TaskMetricsMixin:
     def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
+
+    # book/single_task.ipynb#what-is-refused
+    def _check_columns(self, X: MatrixLike) -> None:
+        """Refuse a data frame whose columns are not those that were learned."""
+        check_columns(self, X)
 
     # book/single_task.ipynb#the-view-of-one-task
     def for_task(self, task: Hashable) -> "TaskTransformer":
@@ -218,55 +207,33 @@ class TaskMetricsMixin:
         -----
         Derived in chapter 33 (single_task), eq. (single-task-retrieval).
         """
-        now = self._snapshot()
-        now._check_columns(X)
-        X = check_array(_plain(X), accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
-        _check_finite(X, "X")
-        tasks = list(tasks)
-        (codes, _) = _class_numbers(y)
-        check_consistent_length(X, codes, tasks, sample_weight)
-        hits = np.zeros(len(codes))
-        for task, own in _rows_by_task(tasks).items():
-            hits[own] = codes[own] == codes[own][now._nearest(X[own], task)]
-        return _weighted_share(hits, sample_weight)
-
-    def _nearest(self, X: Matrix, task: Hashable) -> Indices:
-        """The nearest other row of each row."""
-        metric = self.task_metric(task)
-        kind = self.metric_type_
-        if X.shape[0] < 2:
-            raise ValueError(f"task {task!r} has one row, which has no other: give at least two")
-        metric = metric.psd() if kind == "distance" else metric
-        return k_nearest(metric, None, X, kind, 1)[0][:, 0]
+        now = copy.copy(self)
+        check_columns(now, X)
+        X = check_matrix(X, ensure_min_samples=1)
+        names = list(tasks)
+        codes, _ = encode_labels(y)
+        check_consistent_length(X, codes, names, sample_weight)
+        found = np.empty_like(codes)  # label of the nearest other row
+        for task, own in samples_by_task(names).items():
+            metric = now.task_metric(task)
+            kind = now.metric_type_
+            if len(own) < 2:
+                raise ValueError(
+                    f"task {task!r} has one row, which has no other: give at least two"
+                )
+            if kind == "distance":
+                metric = metric.psd()
+            nearest, _ = k_nearest(metric, None, X[own], kind, 1)
+            found[own] = codes[own][nearest[:, 0]]
+        return accuracy(found, codes, sample_weight)
 
 
 # book/single_task.ipynb#the-view-of-one-task
-def _knows(learner: Any, task: Hashable) -> bool:
-    """Whether a learner has learned a task."""
-    try:
-        learner.task_metric(task)
-    except (NotFittedError, ValueError):
-        return False
-    return True
-
-
 def _learns_on(view: Any) -> bool:
     """Whether `partial_fit` is offered: the learner takes one task after another."""
     return hasattr(view.learner, "partial_fit")
 
 
-# book/single_task.ipynb#the-view-of-one-task
-def _check_learner(learner: Any) -> None:
-    """Refuse what is no learner of several tasks."""
-    methods = all(hasattr(learner, name) for name in ("fit", "get_params", "task_metric"))
-    if isinstance(learner, type) or not methods:
-        raise TypeError(
-            f"learner is {learner!r}: give an instance of a learner of several tasks, such as"
-            " LifelongMetricLearner(); a learner of one task is a transformer already"
-        )
-
-
-# book/single_task.ipynb#the-view-of-one-task
 class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     """One task of a learner of several tasks, as a scikit-learn transformer.
 
@@ -324,33 +291,6 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         """What the learner has learned: "similarity" or "distance"."""
         return self.learner_.metric_type_
 
-    def _beginning(self) -> Any:
-        """What the task is learned on: a clone of the learner, or a copy of a frozen one."""
-        _check_learner(self.learner)
-        if not isinstance(self.learner, FrozenEstimator):
-            return clone(self.learner)
-        if not _learns_on(self):
-            raise TypeError("learner is frozen, but has no partial_fit: give it as it is")
-        if _knows(self.learner, self.task):
-            raise ValueError(
-                f"the frozen learner knows task {self.task!r}, and perhaps the rows that are held"
-                " out: use another name for a new task, or teach the learner by partial_fit"
-            )
-        return copy.copy(self.learner.estimator)
-
-    def _read(self, learner: Any) -> Self:
-        """Take over the metric of the task."""
-        metric = learner.task_metric(self.task)
-        distance = learner.metric_type_ == "distance"
-        self.learner_ = learner
-        self.metric_ = metric.psd() if distance else metric
-        return self
-
-    def _read_out(self) -> FactoredMetric:
-        if hasattr(self, "metric_") and self.metric_type == "distance":
-            return self.metric_  # a second projection would turn the coordinates
-        return super()._read_out()
-
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the task anew.
 
@@ -382,20 +322,52 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
             return self.fit(X, y)
         return self._learn(X, y, copy.copy(self.learner_), reset=False)
 
+    def _beginning(self) -> Any:
+        """What the task is learned on: a clone of the learner, or a copy of a frozen one."""
+        learner = self.learner
+        methods = all(hasattr(learner, name) for name in ("fit", "get_params", "task_metric"))
+        if isinstance(learner, type) or not methods:
+            raise TypeError(
+                f"learner is {learner!r}: give an instance of a learner of several tasks, such as"
+                " LifelongMetricLearner(); a learner of one task is a transformer already"
+            )
+        if not isinstance(learner, FrozenEstimator):
+            return clone(learner)
+        if not _learns_on(self):
+            raise TypeError("learner is frozen, but has no partial_fit: give it as it is")
+        try:
+            learner.task_metric(self.task)
+        except (NotFittedError, ValueError):  # a new task, as it must be
+            return copy.copy(learner.estimator)
+        raise ValueError(
+            f"the frozen learner knows task {self.task!r}, and perhaps the rows that are held"
+            " out: use another name for a new task, or teach the learner by partial_fit"
+        )
+
     def _learn(self, X: MatrixLike, y: LabelsLike, learner: Any, reset: bool) -> Self:
         """Learn rows with a learner that may be changed; take over its metric."""
-        learnt = copy.copy(self)
-        codes, labels = (None, ()) if y is None else _class_numbers(y)
-        kwargs = {"accept_sparse": "csr", "ensure_all_finite": False, "ensure_min_samples": 3}
-        X, codes = validate_data(learnt, _plain(X), codes, dtype=np.float64, reset=reset, **kwargs)
-        _check_finite(X, "X")
+        new = copy.copy(self)
+        X, codes, labels = check_samples(new, X, y, reset=reset)
         y = [labels[code] for code in codes]
         if hasattr(learner, "partial_fit"):
             learner.partial_fit(X, y, task=self.task)
         else:
             learner.fit(X, y, tasks=[self.task] * len(y))
-        self.__dict__ = learnt._read(learner).__dict__  # all at once
+        self.__dict__ = new._read(learner).__dict__  # all at once
         return self
+
+    def _read(self, learner: Any) -> Self:
+        """Take over the metric of the task."""
+        metric = learner.task_metric(self.task)
+        distance = learner.metric_type_ == "distance"
+        self.learner_ = learner
+        self.metric_ = metric.psd() if distance else metric
+        return self
+
+    def _read_out(self) -> FactoredMetric:
+        if hasattr(self, "metric_") and self.metric_type == "distance":
+            return self.metric_  # a second projection would turn the coordinates
+        return super()._read_out()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -406,14 +378,14 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
 
 
 # book/single_task.ipynb#several-tasks-in-one-table
-def _rows_by_task(tasks: Iterable[Hashable]) -> dict[Hashable, list[int]]:
-    """Row numbers of each task, by first appearance."""
-    places: dict[Hashable, list[int]] = {}
-    for row, task in enumerate(tasks):
+def samples_by_task(tasks: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    """Numbers of the samples of each task, by first appearance."""
+    samples: dict[Hashable, list[int]] = {}
+    for sample, task in enumerate(tasks):
         try:
-            places.setdefault(task, []).append(row)
+            samples.setdefault(task, []).append(sample)
         except TypeError:
             raise TypeError(
-                f"tasks[{row}]={task!r} is not hashable: use a string or tuple"
+                f"tasks[{sample}]={task!r} is not hashable: use a string or tuple"
             ) from None
-    return places
+    return samples

@@ -13,30 +13,43 @@ import io
 import json
 import math
 import os
+import re
 import reprlib
 import secrets
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
+from lml.utils.validation import Rule, whole
 
 __all__ = [
+    "ArrayField",
+    "Field",
+    "OptionalField",
+    "RecordField",
     "SavedLearnerMixin",
+    "SizeField",
+    "TableField",
+    "ValueField",
     "about",
     "decode",
     "decode_parameters",
     "encode",
     "encode_parameters",
     "expect",
+    "pack",
     "read_state",
     "reading",
     "replacing",
+    "unpack",
     "write_state",
 ]
 
@@ -476,6 +489,222 @@ def read_state(
         table = header["arrays"]
         arrays = {name: _array(archive, name, entry) for name, entry in table.items()}
     return header["version"], header["meta"], arrays
+
+
+# book/state.ipynb#a-table-of-fields
+_Parts: TypeAlias = dict[str, list[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is left of the arrays of a file, and what the letters in shapes stand for."""
+
+    arrays: dict[str, NDArray[Any]]
+    sizes: MutableMapping[str, int]
+
+
+class Field:
+    """How a part of a state is stored: as JSON, its arrays apart.
+
+    Notes
+    -----
+    Derived in chapter 32 (state), eq. (state-round-trip).
+    """
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        """JSON form of a value; its arrays are appended to `arrays`."""
+        raise NotImplementedError
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        """The value of a JSON form, or an error that names the place; uses its arrays up."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ValueField(Field):
+    """A name, a label, a number, None, or a tuple of these, that its rule allows."""
+
+    rule: Rule | None = None
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        return encode(value)
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        value = decode(form)
+        if self.rule is not None:
+            expect(self.rule.allows(value), place, value, self.rule.wanted)
+        return value
+
+
+@dataclass(frozen=True)
+class SizeField(ValueField):
+    """A whole number of at least 1, which a letter stands for in the shapes that follow."""
+
+    letter: str = "n"
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        expect(whole(1).allows(form), place, form, whole(1).wanted)
+        size = source.sizes.setdefault(self.letter, form)
+        expect(size == form, place, form, size)
+        return form
+
+
+# book/state.ipynb#a-table-of-fields
+@dataclass(frozen=True)
+class ArrayField(Field):
+    """An array of a dtype and a shape, which its rule allows.
+
+    The shape has a number, a letter, or None for any number, for each axis. The order of the axes
+    in memory is kept.
+    """
+
+    shape: tuple[int | str | None, ...]
+    dtype: type = float
+    rule: Rule | None = None
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        array: NDArray[Any] = np.asarray(value, dtype=self.dtype)
+        order: Any = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        arrays.setdefault(_member(place), []).append(array.ravel(order))
+        return [order, *array.shape]
+
+    def unpack(self, form: Any, place: str, source: _Source) -> NDArray[Any]:
+        fits = type(form) is list and len(form) == 1 + len(self.shape) and form[0] in ("C", "F")
+        fits = fits and all(type(n) is int and n >= 0 for n in form[1:])
+        expect(fits, f"shape of {place}", form, f"one of {len(self.shape)} axes")
+        order, *shape = form
+        wanted = [
+            source.sizes.setdefault(letter, n)
+            if isinstance(letter, str)
+            else n
+            if letter is None
+            else letter
+            for letter, n in zip(self.shape, shape)
+        ]
+        expect(shape == wanted, f"shape of {place}", shape, wanted)
+        # the next numbers of the member that holds all arrays of this field
+        member = _member(place)
+        expect(member in source.arrays, "array", member, f"one of {list(source.arrays)}")
+        left = source.arrays[member]
+        n = math.prod(shape)
+        expect(left.dtype == self.dtype, f"type of {member}", left.dtype, np.dtype(self.dtype))
+        expect(n <= len(left), f"numbers left of {member}", len(left), n)
+        source.arrays[member] = left[n:]
+        array = left[:n].reshape(shape, order=order).copy(order)  # owns its numbers
+        if self.rule is not None:
+            expect(self.rule.allows(array), place, array, self.rule.wanted)
+        return array
+
+
+def _member(place: str) -> str:
+    """Name of the array for all arrays of a field: the place without the entries of tables."""
+    return re.sub(r"\[\d+\]", "", place)
+
+
+# book/state.ipynb#a-table-of-fields
+@dataclass(frozen=True)
+class OptionalField(Field):
+    """None, or what another field stores."""
+
+    field: Field
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        return None if value is None else self.field.pack(value, place, arrays)
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        return None if form is None else self.field.unpack(form, place, source)
+
+
+@dataclass(frozen=True)
+class TableField(Field):
+    """A dict of names to values that another field stores, in its order."""
+
+    field: Field
+    key: ValueField = ValueField()
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        entries = []
+        for n, (key, part) in enumerate(value.items()):
+            with about(f"{place}[{key!r}]"):
+                entries.append([encode(key), self.field.pack(part, f"{place}[{n}]", arrays)])
+        return entries
+
+    def unpack(self, form: Any, place: str, source: _Source) -> dict[Any, Any]:
+        fits = type(form) is list and all(type(e) is list and len(e) == 2 for e in form)
+        expect(fits, place, form, "a list of pairs")
+        table: dict[Any, Any] = {}
+        for n, (name, part) in enumerate(form):
+            key = self.key.unpack(name, f"name of {place}[{n}]", source)
+            expect(key not in table, f"name of {place}[{n}]", key, "a new one")
+            table[key] = self.field.unpack(part, f"{place}[{n}]", source)
+        return table
+
+
+# book/state.ipynb#a-table-of-fields
+@dataclass(frozen=True)
+class RecordField(Field):
+    """An object of named parts, each with its field.
+
+    Parameters
+    ----------
+    make : callable
+        The object from its parts, given by name; it may refuse them.
+    fields : dict
+        Names to fields. Letters in shapes are known to the fields that follow.
+    parts : callable, optional
+        The parts of an object, a dict; its attributes if left out.
+    """
+
+    make: Callable[..., Any]
+    fields: Mapping[str, Field]
+    parts: Callable[[Any], Mapping[str, Any]] | None = None
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        if self.parts is None:
+            given: Mapping[str, Any] = {name: getattr(value, name) for name in self.fields}
+        else:
+            given = self.parts(value)
+        way = f"{place}." if place else ""
+        return {
+            name: field.pack(given[name], way + name, arrays) for name, field in self.fields.items()
+        }
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        names = list(self.fields)
+        fits = type(form) is dict and set(form) == set(names)
+        expect(fits, place or "state", form, f"an object with {names}")
+        own = _Source(
+            source.arrays, ChainMap({}, source.sizes)
+        )  # letters that are new here are of this record only
+        way = f"{place}." if place else ""
+        return self.make(
+            **{
+                name: field.unpack(form[name], way + name, own)
+                for name, field in self.fields.items()
+            }
+        )
+
+
+def pack(field: Field, value: Any, arrays: dict[str, Any]) -> Any:
+    """JSON form of a value, as its field stores it; one array for each field goes to `arrays`."""
+    parts: _Parts = {}
+    form = field.pack(value, "", parts)
+    arrays |= {name: np.concatenate(part) for name, part in parts.items()}
+    return form
+
+
+def unpack(field: Field, form: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The value that `pack` took apart, or an error that names what does not fit.
+
+    All of `arrays` belongs to it.
+    """
+    odd = [name for name, array in arrays.items() if array.ndim != 1]
+    expect(not odd, "arrays of several axes", odd, "empty")
+    source = _Source(dict(arrays), {})
+    value = field.unpack(form, "", source)
+    unused = [name for name, left in source.arrays.items() if len(left)]
+    expect(not unused, "arrays that nothing uses", unused, "empty")
+    return value
 
 
 # book/state.ipynb#a-learner-that-saves-itself

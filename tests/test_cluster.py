@@ -80,7 +80,7 @@ def test_a_task_that_cannot_be_learnt_leaves_the_learner_as_it_was(n_jobs):
     before = learner.dictionary_, learner.tasks_
     with (
         joblib.parallel_config("threading"),
-        pytest.raises(ValueError, match=r"task '7-8-9' has .* rows of 1 classes"),
+        pytest.raises(ValueError, match=r"task '7-8-9' has .* samples of 1 classes"),
     ):
         learner.fit(X, np.where(np.array(NAMES) == "7-8-9", 7, Y), tasks=NAMES)
     assert learner.dictionary_ is before[0]
@@ -91,7 +91,7 @@ def test_without_a_seed_a_table_is_learnt_from_one_root():
     with joblib.parallel_config("threading"):
         learner = LifelongMetricLearner(BASES["oasis"], n_jobs=2).fit(X, Y, tasks=NAMES)
     again = LifelongMetricLearner(BASES["oasis"], random_state=None)
-    again._state = type(learner._state)(root=learner._state.root)
+    again._state = type(learner._state)(root=learner._state.root, n_features=64)
     for task in TASKS:
         again.partial_fit(task.X_train, task.y_train, task=task.name)
     assert_same(learner, again)

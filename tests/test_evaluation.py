@@ -203,7 +203,7 @@ def test_bounds_that_cannot_work():
         LifelongKNeighborsClassifier(OneMetric(5), 5, max_references=4).fit(
             task.X_train, task.y_train, task="t"
         )
-    with pytest.raises(ValueError, match="n_neighbors is 0"):
+    with pytest.raises(ValueError, match="n_neighbors=0"):
         LifelongKNeighborsClassifier(OneMetric(5), 0).fit(task.X_train, task.y_train, task="t")
     with pytest.raises(NotFittedError):
         few.predict(task.X_test, task="t")
@@ -246,7 +246,7 @@ def test_sparse_references():
 def test_n_neighbors_is_checked_before_anything_is_learnt(n_neighbors):
     tasks, learner = make_tasks(), OneMetric(5)
     learner.partial_fit = lambda *args, **kwargs: pytest.fail("the learner was trained")
-    with pytest.raises(ValueError, match=f"n_neighbors is {n_neighbors!r}"):
+    with pytest.raises(ValueError, match=f"n_neighbors={n_neighbors!r}:"):
         evaluate_stream(learner, tasks, n_neighbors=n_neighbors)
 
 
@@ -254,7 +254,7 @@ def test_n_neighbors_is_checked_before_anything_is_learnt(n_neighbors):
 def test_max_references_is_a_whole_number(most):
     task = make_tasks()[0]
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=most)
-    with pytest.raises(ValueError, match="max_references is"):
+    with pytest.raises(ValueError, match="max_references="):
         reader.fit(task.X_train, task.y_train, task="t")
     assert not hasattr(reader, "references_")
 
@@ -287,7 +287,7 @@ def test_a_missing_label_is_named_by_its_row(missing):
 @pytest.mark.parametrize("task", [float("nan"), ["a"], {"a": 1}, ("a", [])])
 def test_a_task_name_must_be_found_again(task):
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
-    with pytest.raises(TypeError, match="task is"):
+    with pytest.raises((TypeError, ValueError), match="task=.* is not (hashable|equal to itself)"):
         reader.fit(np.zeros((2, 5)), [0, 1], task=task)
 
 
@@ -356,14 +356,14 @@ def test_labels_that_cannot_be_used(y, error, said):
 @pytest.mark.parametrize("task", [["a"], float("nan")])
 def test_a_query_for_a_name_that_is_none(task):
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1).fit(np.eye(4, 5), [1, 1, 2, 2], task="t")
-    with pytest.raises(TypeError, match="task is"):
+    with pytest.raises((TypeError, ValueError), match="not hashable|not known"):
         reader.predict(np.eye(5), task=task)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"name": ["a"]}, TypeError, "task is"),
+        ({"name": ["a"]}, TypeError, "name=.* is not hashable"),
         ({"X_test": np.full((15, 5), np.nan)}, ValueError, "NaN"),
         ({"X_test": np.zeros((15, 6))}, ValueError, "X has 6 features"),
         ({"y_test": [None] * 15}, ValueError, r"y\[0\] is None"),

@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
 from lml.datasets import Task
-from lml.evaluation import _knn_labels, evaluate_stream
+from lml.evaluation import evaluate_stream, knn_labels
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -156,7 +156,7 @@ def _error(
     X = getattr(task, f"X_{part}")
     y = getattr(task, f"y_{part}")
     known = task.X_train, task.y_train
-    return float(np.mean(_knn_labels(metric, metric_type, X, *known, n_neighbors) != y))
+    return float(np.mean(knn_labels(metric, metric_type, X, *known, n_neighbors) != y))
 
 
 def _common(

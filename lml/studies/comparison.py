@@ -100,7 +100,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
     Notes
     -----
-    Derived in chapter 35 (comparison), eq. (comparison-mean).
+    Derived in chapter 36 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -164,7 +164,7 @@ def paired_difference(
 
     Notes
     -----
-    Derived in chapter 35 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 36 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -283,7 +283,7 @@ def compare_systems(
 
     Notes
     -----
-    Derived in chapter 35 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 36 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     _check_tasks(rows, first, second, task)
     a, b = (_errors_by_split(rows, name, task) for name in (first, second))

@@ -201,7 +201,7 @@ def tune(
 
     Notes
     -----
-    Derived in chapter 37 (experiments), eq. (experiments-validation).
+    Derived in chapter 38 (experiments), eq. (experiments-validation).
     """
     if system not in SYSTEMS:
         raise ValueError(f"system {system!r} is not known: use one of {list(SYSTEMS)}")
@@ -392,7 +392,7 @@ def run_jobs(
 
     Notes
     -----
-    Derived in chapter 37 (experiments), eq. (experiments-remaining).
+    Derived in chapter 38 (experiments), eq. (experiments-remaining).
     """
     parallel = joblib.Parallel(n_jobs, pre_dispatch="n_jobs", return_as="generator_unordered")
     work = parallel(joblib.delayed(_timed)(kind, call) for kind, call in calls)

@@ -25,7 +25,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
 from lml.datasets import Task, load_arrays, load_sentiment_tasks, make_task, split_samples
-from lml.evaluation import _nbytes
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import pairwise_scores
 from lml.neighbors import majority_vote
@@ -54,6 +53,7 @@ from lml.studies.experiments import (
     tune,
 )
 from lml.studies.systems import SYSTEMS, _Fits
+from lml.utils.linalg import nbytes
 from lml.utils.typing import Floats
 
 __all__ = [
@@ -646,7 +646,7 @@ def follow_joint(
     begun = time.perf_counter()
     errors = _joint_errors(variants[best], tasks, "test")
     seconds = time.perf_counter() - begun
-    kept = sum(_nbytes(t.X_train) + t.y_train.nbytes for t in tasks)
+    kept = sum(nbytes(t.X_train) + t.y_train.nbytes for t in tasks)
     return _at_the_end(_Step(errors, float(table[best]), {"variant": best}, seconds, kept))
 
 
@@ -899,7 +899,7 @@ def run_unit(dataset: str, split: int, order: int, system: str) -> list[Transfer
     seen = 0
     names = " ".join(t.name for t in tasks)
     for n, (task, step) in enumerate(zip(_refitted(tasks, protocol), steps, strict=True), start=1):
-        seen += _nbytes(task.X_train) + task.y_train.nbytes
+        seen += nbytes(task.X_train) + task.y_train.nbytes
         errors = " ".join(f"{error:.6g}" for error in step.errors)
         said = round(step.validation_error, 6), json.dumps(step.parameters), round(step.seconds, 3)
         first = dataset, split, order, system, n, names, errors

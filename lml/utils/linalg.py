@@ -7,7 +7,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.utils.typing import Floats, Matrix
 
-__all__ = ["dense", "is_symmetric", "scaled", "scaled_norm", "svd", "times_transpose"]
+__all__ = ["dense", "is_symmetric", "nbytes", "scaled", "scaled_norm", "svd", "times_transpose"]
 
 
 # book/door.ipynb#small-linear-algebra
@@ -29,6 +29,12 @@ def svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]
         return linalg.svd(A, full_matrices)
     except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
         return linalg.svd(A, full_matrices, lapack_driver="gesvd")
+
+
+def nbytes(A: Matrix) -> int:
+    """Bytes of a dense array, or of the three arrays of a CSR array."""
+    parts = (A.data, A.indices, A.indptr) if sparse.issparse(A) else (A,)
+    return sum(part.nbytes for part in parts)
 
 
 def dense(A: Matrix) -> Floats:

@@ -5,9 +5,10 @@ The functions return what they were given in the form that the package computes 
 a ValueError or TypeError that names the argument, shows the value and says what to give.
 """
 
+import itertools
 import numbers
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -25,9 +26,11 @@ __all__ = [
     "InvalidParameterError",
     "Rule",
     "as_labels",
+    "check_columns",
     "check_dense",
     "check_finite",
     "check_kind",
+    "check_known_task",
     "check_matrix",
     "check_n_neighbors",
     "check_new_samples",
@@ -318,6 +321,12 @@ def column_names(X: MatrixLike) -> tuple[Any, ...] | None:
     return None if names is None else tuple(names)
 
 
+def check_columns(estimator: Any, X: MatrixLike) -> None:
+    """Refuse a data frame whose columns are not those that an estimator has learned."""
+    if hasattr(estimator, "feature_names_in_"):
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+
+
 # book/door.ipynb#samples
 def check_dense(A: MatrixLike, name: str, **options: Any) -> Floats:
     """A dense array of finite float64 of any size; with two axes, unless `options` differ.
@@ -444,6 +453,18 @@ def check_task(task: Any, place: str = "task") -> None:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
     if holds_nan(task):
         raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+
+
+def check_known_task(task: Any, known: Collection[Any]) -> None:
+    """Refuse a name of a task that is not known; the error says which ones are."""
+    try:
+        if task in known:
+            return
+    except TypeError:
+        raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
+    some = list(itertools.islice(known, 10))
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    raise ValueError(f"task {task!r} is not known; known tasks: {some}{more}")
 
 
 def check_table(

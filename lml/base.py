@@ -1,0 +1,388 @@
+# Generated from book/shell.ipynb by tools/tangle.py: edit the chapter.
+"""The shell of learners of tasks in time: what all of them do alike.
+
+`BaseLifelongLearner` checks the arguments of `fit` and `partial_fit`, keeps all that was learned in
+one `LearnerState`, which it replaces as a whole, and saves and loads it. A learner inherits it and
+gives
+
+- ``_state_class``, a frozen dataclass that inherits `LearnerState` and adds its own fields, each
+  with a default: before the first task the shell makes a blank one;
+- ``_learn_task(state, X, y, labels, task) -> state``, the state after a visit. ``X`` is a finite
+  float64 array or CSR array, ``y`` the number of each sample's class, ``labels`` the label of each
+  class. It changes neither the state nor the learner. ``state.seeds(task)`` gives its randomness;
+- ``_forget_task(state, task) -> state``, the state without a known task;
+- ``_parameter_rules``, the table of `lml.utils.validation.check_parameters`;
+- ``_kind``, the name of the learner in a file, and the class method ``_fields()``, the table of the
+  fields that are stored: an `lml.state.RecordField` that begins with `COMMON_FIELDS`;
+- ``state_parts_``, the bytes of each part of the state.
+
+Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
+two samples) or ``_learn_tasks``, which `fit` calls with all visits. It reads the state through
+``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A record of a
+task in ``state.tasks`` has ``number``, the position in the order of first appearance, and
+``n_visits``. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
+"""
+
+import copy
+import os
+import threading
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_consistent_length, check_random_state
+
+from lml.single_task import samples_by_task
+from lml.state import (
+    Field,
+    OptionalField,
+    SizeField,
+    ValueField,
+    decode_parameters,
+    encode_parameters,
+    expect,
+    pack,
+    read_state,
+    reading,
+    unpack,
+    write_state,
+)
+from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.validation import (
+    Rule,
+    check_columns,
+    check_known_task,
+    check_matrix,
+    check_parameters,
+    check_table,
+    check_task,
+    check_two_classes,
+    column_names,
+    encode_labels,
+    whole,
+)
+
+__all__ = ["COMMON_FIELDS", "BaseLifelongLearner", "LearnerState"]
+
+
+# book/shell.ipynb#the-state
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LearnerState:
+    """What every learner of tasks in time knows after some visits; it never changes.
+
+    Attributes
+    ----------
+    n_features : int
+    root : int
+        Root of the seeds of all visits.
+    columns : tuple of str or None
+        Names of the features, when the first task was a data frame.
+    tasks : dict
+        Task to its record, in the order of first appearance. A record has ``number`` and
+        ``n_visits``.
+    """
+
+    n_features: int
+    root: int
+    columns: tuple[str, ...] | None = None
+    tasks: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lock its arrays: nobody changes them by accident."""
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), dict(vars(self)))  # a copy is locked too
+
+    def number(self, task: Hashable) -> int:
+        """Position of a task in the order of first appearance; the next free one if it is new."""
+        if task in self.tasks:
+            return self.tasks[task].number
+        return 1 + max((record.number for record in self.tasks.values()), default=-1)
+
+    def seeds(self, task: Hashable) -> np.random.SeedSequence:
+        """Seeds of the next visit of a task."""
+        n_visits = self.tasks[task].n_visits if task in self.tasks else 0
+        return np.random.SeedSequence([self.root, self.number(task), n_visits])
+
+
+def _restored(kind: Any, parts: Mapping[str, Any]) -> Any:
+    return kind(**parts)
+
+
+def _are_names(columns: Any) -> bool:
+    """Whether these are names of columns, all different."""
+    named = type(columns) is tuple and all(type(name) is str for name in columns)
+    return named and len(set(columns)) == len(columns)
+
+
+#: Fields that the state of every learner stores; ``D`` stands for the number of features.
+COMMON_FIELDS: dict[str, Field] = {
+    "n_features": SizeField(letter="D"),
+    "root": ValueField(whole(0)),
+    "columns": OptionalField(ValueField(Rule(_are_names, "different names"))),
+}
+
+
+# book/shell.ipynb#a-visit
+_S = TypeVar("_S", bound=LearnerState)
+_LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
+
+
+def _lock(learner: Any) -> Any:
+    """The lock under which a learner changes; a copy of the learner has another one."""
+    own = _LOCKS.setdefault(os.getpid(), WeakKeyDictionary())
+    return own.setdefault(learner, threading.RLock())  # one step, for all threads
+
+
+class BaseLifelongLearner(BaseEstimator, Generic[_S]):
+    """A learner of tasks that arrive one after another.
+
+    Any number of threads may read while one learns: an answer is that of the state before the
+    visit or after it. Visits by several threads come one after another. A visit that fails or
+    is interrupted changes nothing. The module says what a learner gives.
+    """
+
+    _state_class: ClassVar[Any]
+    _parameter_rules: ClassVar[dict[str, Rule]]
+    _kind: ClassVar[str]
+    _state: _S | None = None
+    random_state: Seed
+
+    @classmethod
+    def _fields(cls) -> Field:
+        """The table of the fields that are stored."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot be used."""
+        check_parameters(self)
+
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
+        """Refuse the labels of one visit that cannot be learned from."""
+        check_two_classes(y, labels, f"y of task {task!r}")
+
+    def _learn_task(
+        self, state: _S, X: Matrix, y: Indices, labels: list[Any], task: Hashable
+    ) -> _S:
+        """The state after a visit of a task."""
+        raise NotImplementedError
+
+    def _forget_task(self, state: _S, task: Hashable) -> _S:
+        """The state without a known task."""
+        raise NotImplementedError
+
+    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
+        """Learn one task, or more samples of a known one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Samples of this visit only.
+        y : array-like of shape (n_samples,)
+            Labels of any hashable type.
+        task : hashable
+            Name of the task.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the samples, the labels, the task or a parameter cannot be used. The learner is
+            then exactly what it was before the call.
+        """
+        with _lock(self):
+            self._check_parameters()
+            check_task(task)
+            state = self._state
+            known = None if state is None else state.n_features
+            samples = check_matrix(X, n_features=known, order="C")
+            check_columns(self, X)
+            check_consistent_length(samples, y)
+            codes, labels = encode_labels(y)
+            self._check_labels(codes, labels, task)
+            if state is None:
+                state = self._blank_state(samples.shape[1], column_names(X))
+            self._state = self._learn_task(state, samples, codes, labels, task)
+        return self
+
+    def _blank_state(self, n_features: int, columns: tuple[str, ...] | None) -> _S:
+        """The state before the first task."""
+        if self.random_state is None:
+            root = np.random.SeedSequence().entropy
+        else:  # a generator is read, not advanced
+            generator = copy.deepcopy(check_random_state(self.random_state))
+            root = int(generator.randint(2**31))
+        return self._state_class(n_features=n_features, root=root, columns=columns)
+
+    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
+        """Forget everything and learn a table of samples, task by task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        tasks : sequence of length n_samples
+            Task of each sample. Tasks are learned in the order of their first sample.
+
+        Returns
+        -------
+        self
+        """
+        with _lock(self):
+            self._check_parameters()
+            columns = column_names(X)
+            table, all_labels, names = check_table(X, y, tasks)
+
+            def visits() -> Iterable[tuple[Matrix, Indices, list[Any], Hashable]]:
+                for task, own in samples_by_task(names).items():
+                    codes, labels = encode_labels([all_labels[sample] for sample in own])
+                    self._check_labels(codes, labels, task)
+                    yield table[own], codes, labels, task
+
+            blank = self._blank_state(table.shape[1], columns)
+            self._state = self._learn_tasks(blank, visits())
+        return self
+
+    def _learn_tasks(
+        self, state: _S, visits: Iterable[tuple[Matrix, Indices, list[Any], Hashable]]
+    ) -> _S:
+        """The state after a visit of each of several new tasks."""
+        for X, y, labels, task in visits:
+            state = self._learn_task(state, X, y, labels, task)
+        return state
+
+    def forget(self, task: Hashable) -> Self:
+        """Drop all that was learned of one task alone; an error if it is not known."""
+        with _lock(self):
+            self._state = self._forget_task(self._known_state(task), task)
+        return self
+
+    # book/shell.ipynb#reading
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None and bool(self._state.tasks)
+
+    def _known_state(self, task: Hashable) -> _S:
+        """The state, if a task is known in it."""
+        state = self._state
+        if state is None or not state.tasks:
+            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        check_known_task(task, state.tasks)
+        return state
+
+    def _learned_state(self, attribute: str) -> _S:
+        """The state, if there is one; an error says which attribute is missing without it."""
+        state = self._state
+        if state is None:
+            raise NotFittedError(
+                f"there is no {attribute} before a task: call partial_fit(X, y, task=...)"
+            )
+        return state
+
+    @property
+    def tasks_(self) -> dict[Any, Any]:
+        """Task to its record, in the order of first appearance; a copy of the table."""
+        return dict(self._learned_state("tasks_").tasks)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        return self._learned_state("n_features_in_").n_features
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns; missing when the first task had none."""
+        columns = self._learned_state("feature_names_in_").columns
+        if columns is None:
+            raise AttributeError("the samples of the first task had no names of columns")
+        return np.array(columns, dtype=object)
+
+    @property
+    def state_parts_(self) -> dict[str, int]:
+        """Bytes of each part of the state."""
+        raise NotImplementedError
+
+    @property
+    def state_nbytes_(self) -> int:
+        """Bytes of everything that is kept between two tasks."""
+        return sum(self.state_parts_.values())
+
+    # book/shell.ipynb#files
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learner to a file, which another one that is there gives way to.
+
+        Parameters
+        ----------
+        path : str or path
+            Holds the old file or the new one at any time, whatever happens.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
+            parameter is not valid. Nothing is written then.
+
+        Notes
+        -----
+        Derived in chapter 32 (state), eqs. (state-atomic) and (state-size).
+        """
+        now = copy.copy(self)
+        now._check_parameters()
+        arrays: dict[str, Any] = {}
+        meta = {
+            "parameters": encode_parameters(now, arrays),
+            "state": pack(OptionalField(self._fields()), now._state, arrays),
+        }
+        write_state(path, self._kind, _VERSION, meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Returns
+        -------
+        learner
+            One of the class that is asked.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be opened.
+        ValueError
+            If it holds no learner of this kind and a known version, is damaged, or its parts do
+            not belong together. Nothing in it is executed.
+
+        Notes
+        -----
+        Derived in chapter 32 (state), eqs. (state-round-trip) and (state-bound).
+        """
+        _, meta, arrays = read_state(path, cls._kind, [_VERSION])
+        with reading(path):
+            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
+            expect(fits, "entries", meta, "state and parameters")
+            learner = cls(**decode_parameters(meta["parameters"], arrays))
+            learner._check_parameters()
+            state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
+            if state is not None and state.columns is not None:
+                n = state.n_features
+                expect(len(state.columns) == n, "columns", state.columns, f"{n} different names")
+            learner._state = state
+        return learner
+
+
+# book/shell.ipynb#files
+_VERSION = 1  # of the layout of all states
