@@ -287,7 +287,7 @@ def test_a_missing_label_is_named_by_its_row(missing):
 @pytest.mark.parametrize("task", [float("nan"), ["a"], {"a": 1}, ("a", [])])
 def test_a_task_name_must_be_found_again(task):
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
-    with pytest.raises((TypeError, ValueError), match="task=.* is not (hashable|equal to itself)"):
+    with pytest.raises((TypeError, ValueError), match=r"task=.* is not (hashable|equal to itself)"):
         reader.fit(np.zeros((2, 5)), [0, 1], task=task)
 
 
@@ -356,7 +356,7 @@ def test_labels_that_cannot_be_used(y, error, said):
 @pytest.mark.parametrize("task", [["a"], float("nan")])
 def test_a_query_for_a_name_that_is_none(task):
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1).fit(np.eye(4, 5), [1, 1, 2, 2], task="t")
-    with pytest.raises((TypeError, ValueError), match="not hashable|not known"):
+    with pytest.raises((TypeError, ValueError), match=r"not hashable|not known"):
         reader.predict(np.eye(5), task=task)
 
 
