@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.triplets import _nearest_rows
+from lml.triplets import encode_triplet_classes, nearest_samples
 from lml.utils.linalg import svd
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
@@ -69,14 +69,13 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     [[0, 1], [1, 0], [2, 1]]
     """
     X = check_matrix(X)
-    codes, labels = encode_labels(y)
-    check_consistent_length(X, codes)
-    check_two_classes(codes, labels)
     whole(1).check("n_neighbors", n_neighbors)
+    codes, sizes = encode_triplet_classes(y)
+    check_consistent_length(X, codes)
     found = []
-    for code in np.flatnonzero(np.bincount(codes) > 1):
+    for code in np.flatnonzero(sizes > 1):
         members = np.flatnonzero(codes == code)
-        near = _nearest_rows(X, members, members, min(n_neighbors, len(members) - 1))
+        near = nearest_samples(X, members, members, min(n_neighbors, len(members) - 1))
         found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -544,7 +543,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         L, bound = problem.solve(self.tol, self.max_iter)
         if ridge and len(V) < V.shape[1]:  # outside the row space a multiple of the identity
-            fitted.metric_ = FactoredMetric(scale, V, scale * (L.T @ L - np.eye(len(V))))
+            fitted.metric_ = FactoredMetric._trusted(scale, V, scale * (L.T @ L - np.eye(len(V))))
         else:
             _, values, R = svd(L, full_matrices=True)
             kept = values > 1e-8 * values[0]

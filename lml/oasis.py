@@ -317,7 +317,8 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
             losses, steps = form(gram, scores, triplets, self.aggressiveness)
             K = _coefficients(triplets, steps, len(gram))
             used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
-            fitted.metric_ = start + FactoredMetric(0.0, X[used], K[np.ix_(used, used)])
+            change = FactoredMetric._trusted(0.0, X[used], K[np.ix_(used, used)])
+            fitted.metric_ = start + change
         fitted.n_updates_ = int(np.count_nonzero(steps))
         blocks = np.array_split(losses, min(50, len(losses))) if len(losses) else []
         fitted.loss_curve_ = np.array([block.mean() for block in blocks])

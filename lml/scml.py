@@ -428,7 +428,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         fitted.basis_ = basis
         fitted.gamma_ = gamma
         fitted.n_triplets_ = len(triplets)
-        fitted.metric_ = FactoredMetric(0.0, basis, fitted.weights_)
+        fitted.metric_ = FactoredMetric._trusted(0.0, basis, fitted.weights_)
         self.__dict__ = fitted.__dict__
         return self
 
