@@ -464,7 +464,7 @@ def test_case_05_a_lone_row_is_no_anchor_but_an_impostor():
         assert (LONE[i] != LONE[k]).all()
     assert 0 not in target_neighbors(X0, LONE)
     with pytest.raises(
-        ValueError, match=r"24 classes of one row each, .*: give at least one class two"
+        ValueError, match=r"24 samples of 24 classes, .*no similar pair: give two classes"
     ):
         all_triplets(np.arange(24))
 
