@@ -17,16 +17,17 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
 from lml.metrics import FactoredMetric
-from lml.triplets import triplet_gradient
+from lml.triplets import check_problem, hinge_with_gradient
 from lml.utils.linalg import is_symmetric, svd
-from lml.utils.typing import Floats, MatrixLike
-from lml.utils.validation import check_dense, real, whole
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
+from lml.utils.validation import check_dense, check_matrix, real, whole
 
 __all__ = [
     "DictionaryStep",
     "GradientMemory",
     "MovingCodes",
     "RunningGradient",
+    "descend",
     "dictionary_gradient",
     "dictionary_objective",
     "dictionary_step",
@@ -34,6 +35,7 @@ __all__ = [
     "keep_metrics",
     "line_search",
     "polar_factors",
+    "step_objective",
 ]
 
 
@@ -67,26 +69,35 @@ def dictionary_gradient(dictionary: Floats, code: Floats, gradient: FactoredMetr
     >>> dictionary_gradient(np.array([[1.0, 0.0]]), np.array([[2.0]]), G).tolist()
     [[4.0, 4.0]]
     """
-    core = gradient.core if gradient.core.ndim == 1 else gradient.core.T
-    transposed = FactoredMetric(gradient.alpha, gradient.factor, core)
-    return code @ transposed.apply(dictionary) + code.T @ gradient.apply(dictionary)
+    dictionary = check_matrix(dictionary, "dictionary", gradient.n_features)
+    return _gradient(dictionary, code, gradient)
+
+
+def _gradient(L: Floats, W: Floats, G: FactoredMetric) -> Floats:
+    """W L G' + W' L G, eq. (dictionary-gradient)."""
+    core = G.core if G.core.ndim == 1 else G.core.T
+    transposed = FactoredMetric._trusted(G.alpha, G.factor, core)
+    return W @ transposed._apply(L) + W.T @ G._apply(L)
 
 
 # book/dictionary.ipynb#what-the-step-is-meant-to-lower
-def _step_objective(
+def step_objective(
     code: Floats,
-    X: MatrixLike,
-    triplets: ArrayLike,
+    X: Matrix,
+    triplets: Indices,
     metric_type: str,
     memory: "GradientMemory | RunningGradient | None",
     codes: Mapping[Hashable, Floats] | None,
     dictionary_penalty: float,
 ) -> Callable[[Floats], tuple[float, Callable[[], Floats]]]:
-    """What a step lowers: of L, the value and a function for the gradient, which trials skip."""
+    """What a step lowers: of L, the value and a function for the gradient, which trials skip.
+
+    The arrays are those of `dictionary_objective`, checked before.
+    """
 
     def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
-        metric = FactoredMetric(0.0, L, code)
-        value, G = triplet_gradient(metric, X, triplets, metric_type)
+        metric = FactoredMetric._trusted(0.0, L, code)
+        value, G = hinge_with_gradient(metric, X, triplets, metric_type)
         n_tasks = 1
         if memory is not None:
             old_value, old_slope, n_old = memory.terms(L, codes or {})
@@ -95,7 +106,7 @@ def _step_objective(
         value = float(value / n_tasks + dictionary_penalty * np.sum(L * L))
 
         def slope() -> Floats:
-            total = dictionary_gradient(L, code, G)
+            total = _gradient(L, code, G)
             if memory is not None:
                 total = total + old_slope
             return total / n_tasks + 2 * dictionary_penalty * L
@@ -148,8 +159,10 @@ def dictionary_objective(
     Derived in chapter 14 (dictionary), eqs. (dictionary-gradient) and (dictionary-objective).
     Paper: section IV-C, eq. 14.
     """
-    objective = _step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
-    value, slope = objective(dictionary)
+    metric = FactoredMetric(0.0, dictionary, code)
+    X, triplets = check_problem(metric, X, triplets, metric_type)
+    objective = step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    value, slope = objective(metric.factor)
     return value, slope()
 
 
@@ -339,6 +352,11 @@ def polar_factors(dictionary: ArrayLike) -> tuple[Floats, Floats]:
             f"dictionary has {L.shape[0]} rows in {L.shape[1]} features: at most"
             f" {L.shape[1]} rows can be orthonormal"
         )
+    return _polar(L)
+
+
+def _polar(L: Floats) -> tuple[Floats, Floats]:
+    """What `polar_factors` returns, for an array that has been checked."""
     squares, left = linalg.eigh(L @ L.T)
     if squares[0] > 0.01 * squares[-1]:  # rows after a step; otherwise squaring loses digits
         roots = np.sqrt(squares)
@@ -503,11 +521,25 @@ def dictionary_step(
     real(0).check("dictionary_penalty", dictionary_penalty)
     real(0, above=True).check("max_move", max_move)
     whole(0).check("max_backtracks", max_backtracks)
-    objective = _step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    X, triplets = check_problem(FactoredMetric(0.0, L, code), X, triplets, metric_type)
+    objective = step_objective(code, X, triplets, metric_type, memory, codes, dictionary_penalty)
+    return descend(objective, L, max_move, max_backtracks)
+
+
+def descend(
+    objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
+    L: Floats,
+    max_move: float,
+    max_backtracks: int = 20,
+) -> DictionaryStep:
+    """One step of a dictionary along minus a gradient, made orthonormal again.
+
+    The arguments are those of `line_search`, checked before.
+    """
     moved, step_size, before, after, n_backtracks = line_search(
         objective, L, max_move, max_backtracks
     )
-    change, rows = polar_factors(moved)
+    change, rows = _polar(moved)
     return DictionaryStep(
         dictionary=rows,
         change=change,

@@ -7,13 +7,12 @@ the shared dictionary and moves the dictionary, without any row of an earlier ta
 
 import contextlib
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import joblib
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
 from lml.base import _lock as _shell_lock
@@ -21,24 +20,14 @@ from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
     MovingCodes,
-    dictionary_step,
+    descend,
     keep_codes,
-    line_search,
-    polar_factors,
+    step_objective,
 )
 from lml.initialization import initial_dictionary
-from lml.metrics import (
-    FactoredMetric,
-    _check_finite,
-    _is_real,
-    _is_whole,
-    _plain,
-    fitted_metric,
-    unfitted_learner,
-)
-from lml.neighbors import _check_size, _labels
+from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
 from lml.oasis import OASIS
-from lml.penalties import OffDiagonalL1
+from lml.penalties import OffDiagonalL1, soft_threshold
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
 from lml.state import (
@@ -50,12 +39,16 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.triplets import nearest_triplets, sample_triplets, triplet_gradient
+from lml.triplets import hinge_with_gradient, nearest_triplets, sample_triplets
 from lml.utils.linalg import is_symmetric, times_transpose
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
     Rule,
+    check_matrix,
     check_parameters,
+    check_table,
+    check_task,
+    check_two_classes,
     column_names,
     flag,
     one_of,
@@ -122,6 +115,10 @@ class _State(LearnerState):
 
 # book/lifelong.ipynb#the-class
 _BASE_LEARNERS = {"oasis": OASIS, "scml": SCML}
+_BASE_LEARNER = Rule(
+    lambda value: not isinstance(value, str) or value in _BASE_LEARNERS,
+    f"one of {tuple(_BASE_LEARNERS)} or a metric learner",
+)
 
 
 class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
@@ -218,6 +215,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     _state_class = _State
     _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "base_learner": _BASE_LEARNER,
         "n_components": whole(1),
         "code_penalty": real(0),
         "dictionary_penalty": real(0),
@@ -290,22 +288,23 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         L, codes, follow = self._move_dictionary(state, start, target, X, triplets, kind, task)
 
         # the code in the moved dictionary, and how well its metric ranks the triplets
-        before = FactoredMetric._trusted(0.0, start, self._code(start, target, kind)[0])
-        loss_before = triplet_gradient(before, X, triplets, kind)[0]
-        code, certificate = self._code(L, target, kind)
+        before = FactoredMetric._trusted(0.0, start, self._code(start, target, kind))
+        loss_before = hinge_with_gradient(before, X, triplets, kind)[0]
+        code = self._code(L, target, kind)
         after = FactoredMetric._trusted(0.0, L, code)
-        loss_after, gradient = triplet_gradient(after, X, triplets, kind)
+        loss_after, gradient = hinge_with_gradient(after, X, triplets, kind)
 
+        B = target._bilinear(L, L)
         known = state.tasks.get(task)
         record = TaskRecord(
             number=state.number(task),
             classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
             n_rows=X.shape[0] + (known.n_rows if known else 0),
             n_visits=1 + (known.n_visits if known else 0),
-            certificate=certificate,
+            certificate=OffDiagonalL1(self.code_penalty).certificate(code, code - B),
             loss_before=loss_before,
             loss_after=loss_after,
-            **_diagnostics(target, L, code),
+            **_diagnostics(target, B, code),
         )
         memory = None
         if self.gradient_memory and self._lowers(kind) == "hinge":
@@ -332,7 +331,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             kind = state.metric_type
             metric = FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
             triplets = self._triplets(X, y, kind, seed)
-            loss, G = triplet_gradient(metric, X, triplets, kind)
+            loss, G = hinge_with_gradient(metric, X, triplets, kind)
             size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
             return (metric if size <= 0.0 else metric - (loss / size) * G), kind
         if learned is None:
@@ -365,7 +364,6 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     def _unfitted_base(self) -> Any:
         """The base learner, unfitted, by its name or as a clone."""
         if isinstance(self.base_learner, str):
-            one_of(*_BASE_LEARNERS).check("base_learner", self.base_learner)
             return _BASE_LEARNERS[self.base_learner]()
         return unfitted_learner(self.base_learner, "base_learner")
 
@@ -392,12 +390,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             learner.set_params(init=_with_identity_outside(state.dictionary, codes))
         return learner
 
-    def _code(self, L: Floats, target: FactoredMetric, kind: str) -> tuple[Floats, float]:
-        """The minimiser of the coding problem and its certificate, for orthonormal rows."""
-        penalty = OffDiagonalL1(self.code_penalty)
-        B = target.project(L)
-        code = penalty.prox(B if kind == "similarity" else (B + B.T) / 2)
-        return code, float(penalty.certificate(code, code - B))
+    def _code(self, L: Floats, target: FactoredMetric, kind: str) -> Floats:
+        """The minimiser of the coding problem for orthonormal rows, eq. (lifelong-code)."""
+        B = target._bilinear(L, L)
+        return soft_threshold(B if kind == "similarity" else (B + B.T) / 2, self.code_penalty)
 
     def _lowers(self, kind: str) -> str:
         """What the dictionary's steps lower for a metric type."""
@@ -436,13 +432,12 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             metrics, sizes = _known_metrics(start, old, target)
             new = next(reversed(metrics))  # the task of this visit
         for _ in range(n_steps):
-            code, _ = self._code(L, target, kind)
+            code = self._code(L, target, kind)
             if hinge:  # of the new task, with the gradients that are remembered of the others
                 gradients = state.memory.gradients if state.memory else {}
                 remembered = {u: C for u, C in codes.items() if u in gradients}
-                step = dictionary_step(
-                    L, code, X, triplets, kind, state.memory, remembered, gamma, max_move=longest
-                )
+                objective = step_objective(code, X, triplets, kind, state.memory, remembered, gamma)
+                step = descend(objective, L, longest)
             else:
                 step = residual_step(
                     L, {**codes, new: code}, metrics, gamma, max_move=longest, sizes=sizes
@@ -543,11 +538,11 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
 
 # book/lifelong.ipynb#the-class
-def _diagnostics(target: FactoredMetric, L: Floats, code: Floats) -> dict[str, float]:
+def _diagnostics(target: FactoredMetric, B: Floats, code: Floats) -> dict[str, float]:
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
     norm = np.sqrt(max(target.inner(target), 0.0))
     d = len(code)
-    inside = float(np.linalg.norm(target.project(L)) / norm) if norm > 0 else 1.0
+    inside = float(np.linalg.norm(B) / norm) if norm > 0 else 1.0
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     return {
         "target_norm": float(norm),
@@ -694,9 +689,7 @@ def residual_step(
     def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
         return _residual_objective(L, codes, metrics, sizes, dictionary_penalty, symmetric)
 
-    moved, step, before, after, n = line_search(objective, dictionary, max_move, 20)
-    change, rows = polar_factors(moved)
-    return DictionaryStep(rows, change, step, before, after, n)
+    return descend(objective, dictionary, max_move)
 
 
 # book/lifelong.ipynb#the-class
@@ -803,87 +796,32 @@ _MEMORY = RecordField(
 
 
 # book/lifelong.ipynb#the-class
+# Former names: for modules that do not use the shell yet.
 _columns = column_names
 _lock = _shell_lock
+_check_name = check_task
+_check_hashable = check_task
+_check_table = check_table
 
 
-def _check_seed(random_state: Any) -> None:
-    try:
-        check_random_state(random_state)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"random_state={random_state!r} is no seed: {error}") from None
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known: use one of {choices}")
-
-
-def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
-    if not (_is_whole(value) if whole else _is_real(value)):
-        raise TypeError(f"{name}={value!r}: give {'an integer' if whole else 'a number'}")
-    if not least <= value < np.inf:
-        raise ValueError(f"{name}={value!r}: give at least {least}")
+def _check_rows(X: Any, n_features: int | None = None) -> Matrix:
+    return check_matrix(X, "X", n_features, order="C")
 
 
 def _check_classes(y: Indices, task: Hashable) -> None:
-    classes = set(y.tolist())
-    if not 1 < len(classes) < len(y):
-        lack = "dissimilar" if len(classes) < 2 else "similar"
-        raise ValueError(
-            f"y of task {task!r} has {len(y)} rows of {len(classes)} classes, so"
-            f" there is no {lack} pair: give two classes, one with two rows"
-        )
+    check_two_classes(y, list(set(y.tolist())), f"y of task {task!r}")
 
 
-def _check_hashable(task: Any, place: str) -> None:
-    try:
-        hash(task)
-    except TypeError:
-        raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
+def _check_seed(random_state: Any) -> None:
+    seed().check("random_state", random_state)
 
 
-def _holds_nan(name: Any) -> bool:
-    """Whether a name, or a part of it, is not equal to itself: it would not be found again."""
-    if isinstance(name, (tuple, frozenset)):
-        return any(map(_holds_nan, name))
-    return bool(name != name)
+def _check_choice(name: str, value: Any, choices: Any) -> None:
+    one_of(*choices).check(name, value)
 
 
-def _check_name(task: Any, place: str) -> None:
-    _check_hashable(task, place)
-    if _holds_nan(task):
-        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
-
-
-def _check_rows(X: MatrixLike, n_features: int | None = None) -> Matrix:
-    kwargs = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-    X = check_array(_plain(X), ensure_all_finite=False, ensure_min_samples=0, **kwargs)
-    _check_finite(X, "X")
-    _check_size(X, "X")
-    if n_features is not None and X.shape[1] != n_features:
-        raise ValueError(
-            f"X has {X.shape[1]} features, but the earlier tasks have"
-            f" {n_features}: all tasks share one dictionary"
-        )
-    return X
-
-
-def _check_table(
-    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
-) -> tuple[Matrix, list[Any], list[Hashable]]:
-    """Rows, labels and names of tasks of a table, a list each."""
-    names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
-    for row, task in enumerate(names):
-        _check_name(task, f"tasks[{row}]")
-        if task is None:
-            raise ValueError(f"tasks[{row}] is None: give each row the name of its task")
-    rows = _check_rows(X)
-    labels = _labels(y)
-    check_consistent_length(rows, labels, names)
-    if not names:
-        raise ValueError("X has 0 rows: give the rows of at least one task")
-    return rows, labels, names
+def _check_number(name: str, value: Any, least: float, **options: Any) -> None:
+    (whole(int(least)) if options.get("whole") else real(least)).check(name, value)
 
 
 def _fits(value: Any, kind: type) -> bool:

@@ -16,7 +16,7 @@ from lml.utils.linalg import scaled, scaled_norm
 from lml.utils.typing import Floats
 from lml.utils.validation import real
 
-__all__ = ["OffDiagonalL1", "nearest_psd"]
+__all__ = ["OffDiagonalL1", "nearest_psd", "soft_threshold"]
 
 
 # book/penalties.ipynb#the-penalty-and-its-value
@@ -95,10 +95,7 @@ class OffDiagonalL1:
         """
         W = _square(W)
         real(0).check("step", step)
-        threshold = step * self.strength
-        shrunk = W - np.clip(W, -threshold, threshold)
-        np.fill_diagonal(shrunk, W.diagonal())
-        return shrunk
+        return soft_threshold(W, step * self.strength)
 
     # book/penalties.ipynb#a-certificate-of-optimality
     def certificate(self, W: ArrayLike, gradient: ArrayLike) -> float:
@@ -162,6 +159,14 @@ class OffDiagonalL1:
         off = np.abs(residual)
         np.fill_diagonal(off, 0.0)
         return float(off.max(initial=0.0))
+
+
+# book/penalties.ipynb#the-proximal-operator-entry-by-entry
+def soft_threshold(W: Floats, threshold: float) -> Floats:
+    """Soft threshold off the diagonal of a square array, eq. (penalties-soft); a new array."""
+    shrunk = W - np.clip(W, -threshold, threshold)
+    np.fill_diagonal(shrunk, W.diagonal())
+    return shrunk
 
 
 # book/penalties.ipynb#a-threshold-can-break-a-metric

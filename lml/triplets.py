@@ -20,9 +20,11 @@ from lml.utils.validation import check_matrix, check_two_classes, encode_labels,
 
 __all__ = [
     "all_triplets",
+    "check_problem",
     "check_triplets",
     "dissimilar_pairs",
     "encode_triplet_classes",
+    "hinge_with_gradient",
     "nearest_samples",
     "nearest_triplets",
     "sample_triplets",
@@ -403,7 +405,7 @@ def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: 
     return out
 
 
-def _check_problem(
+def check_problem(
     metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str, margin: float = 0
 ) -> tuple[Matrix, Indices]:
     """Rows and triplets of the functions of a hinge, checked."""
@@ -450,7 +452,7 @@ def triplet_margins(
     >>> triplet_margins(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [8.0]
     """
-    X, triplets = _check_problem(metric, X, triplets, metric_type)
+    X, triplets = check_problem(metric, X, triplets, metric_type)
     return _margins(metric, X, triplets, metric_type)
 
 
@@ -487,7 +489,7 @@ def triplet_hinge(
     >>> triplet_hinge(FactoredMetric.identity(1), X, [[0, 1, 2]], "distance").tolist()
     [0.4375]
     """
-    X, triplets = _check_problem(metric, X, triplets, metric_type, margin)
+    X, triplets = check_problem(metric, X, triplets, metric_type, margin)
     return np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
 
 
@@ -610,7 +612,14 @@ def triplet_gradient(
     >>> loss, G.to_dense().tolist()
     (0.4375, [[-0.5625]])
     """
-    X, triplets = _check_problem(metric, X, triplets, metric_type, margin)
+    X, triplets = check_problem(metric, X, triplets, metric_type, margin)
+    return hinge_with_gradient(metric, X, triplets, metric_type, margin)
+
+
+def hinge_with_gradient(
+    metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str, margin: float = 1.0
+) -> tuple[float, FactoredMetric]:
+    """What `triplet_gradient` gives, for arrays that were checked before."""
     losses = np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
     total = max(len(losses), 1)
     core = _counts(triplets[losses > 0], X.shape[0], metric_type) / total

@@ -69,7 +69,7 @@ def test_interrupted_anywhere_changes_nothing(error, where, monkeypatch):
     def stop(*args, **kwargs):
         raise error
 
-    place = {"base": (OASIS, "fit"), "record": (lifelong, "triplet_gradient")}[where]
+    place = {"base": (OASIS, "fit"), "record": (lifelong, "hinge_with_gradient")}[where]
     monkeypatch.setattr(*place, stop)
     with pytest.raises(type(error)):
         learner.partial_fit(*make_task(4), task="new")

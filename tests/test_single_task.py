@@ -180,9 +180,9 @@ def test_a_value_that_is_not_finite_is_located(bad, form):
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        (X, r"pairs has shape \(9, 4\): pass an array of shape \(n_pairs, 2, n_features\)"),
+        (X, r"pairs has shape \(9, 4\): pass an array of shape \(n_pairs, 2, 4\)"),
         (np.stack([X, Z, X], axis=1), r"pairs has shape \(9, 3, 4\)"),
-        (np.stack([X, Z], axis=1)[:, :, :3], "rows of 3 features, but the metric is for 4"),
+        (np.stack([X, Z], axis=1)[:, :, :3], r"pairs has shape \(9, 2, 3\): .*\(n_pairs, 2, 4\)"),
         ((pd.DataFrame(X), pd.DataFrame(Z[1:])), r"shapes \(9, 4\) and \(8, 4\)"),
     ],
 )
