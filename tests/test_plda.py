@@ -1,11 +1,11 @@
-"""Tests of lml.plda: the log-ratio, exact memory, invariances, sparse rows, the safeguard."""
+"""Tests of LifelongPLDA: the log-ratio, exact memory, invariances, sparse rows, odd rows."""
 
-import itertools
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+from plda_streams import GIVEN, learned, rows, scores, stream
 from scipy import linalg, sparse
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -16,32 +16,7 @@ from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.neighbors import k_nearest
 from lml.plda import LifelongPLDA
-from lml.plda.learner import _joined
 from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
-
-GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
-
-
-def rows(seed, n=40, n_features=6, n_classes=3):
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % n_classes)
-    return rng.normal(size=(n, n_features)) + 2 * rng.normal(size=(n_classes, n_features))[y], y
-
-
-def stream(n_tasks=3, **size):
-    return [(*rows(seed, **size), f"task{seed}") for seed in range(n_tasks)]
-
-
-def learned(visits, **settings):
-    learner = LifelongPLDA(random_state=0, **{**GIVEN, **settings})
-    for X, y, name in visits:
-        learner.partial_fit(X, y, task=name)
-    return learner
-
-
-def scores(learner, visits, name):
-    X = next(X for X, _, task in visits if task == name)
-    return learner.task_metric(name).bilinear(X[:7], X)
 
 
 def direct_scores(visits, name, keyed=False, rho=1.0):
@@ -235,219 +210,6 @@ def test_a_sparse_code_stays_usable():
     assert np.isfinite(learner.task_metric("task0").to_dense()).all()
 
 
-def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
-    rng = np.random.default_rng(0)
-    alone = (rng.random((1, 1, 400)) < 0.1).astype(float)
-    worse = np.repeat((rng.random((1, 1, 400)) < 0.2).astype(float), 6, axis=0)
-    worse[-1] = alone[0]  # the last weights are those of being alone
-    assert _joined({None: alone, 0: worse, 2: worse}, {0: [], 2: []}, True)[0] == 3
-    assert _joined({None: alone, 0: worse}, {0: []}, False)[0] == 0
-    level = np.repeat(rng.permutation(alone[0, 0])[None, None], 6, axis=0)
-    assert _joined({None: alone, 0: worse, 2: level}, {0: [], 2: []}, True)[0] == 2
-
-
-def test_less_doubt_is_needed_where_more_is_taken_for_granted():
-    alone = np.zeros((1, 1, 100))
-    shared = np.zeros((6, 1, 100))
-    shared[:5, 0, :2] = 1.0  # 1.4 standard errors worse
-    assert _joined({None: alone, 0: shared}, {0: []}, True)[0] == 0
-    assert _joined({None: alone, 0: shared}, {0: []}, True, doubt=1.0)[0] == 1
-
-
-@pytest.mark.parametrize("place", [0, 1, 3])
-@pytest.mark.parametrize("keyed", [False, True])
-def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
-    visits = stream(4, n=60)
-    X, y, _ = visits[place]
-    lies = np.random.default_rng(1).permutation(y)
-    visits.insert(place, (X, lies, "lies"))
-    learner = learned(visits, own_weight="auto", shared_labels=keyed)
-    memories = learner.tasks_
-    assert memories["lies"].guesses
-    assert [task for task, m in memories.items() if m.guesses] == ["lies"]
-    family = memories["lies"].family
-    assert [task for task, m in memories.items() if m.family == family] == ["lies"]
-    alone = learned([(X, lies, "lies")], own_weight=1.0, **{"shared_labels": keyed})
-    found = scores(learner, visits, "lies")
-    assert found.shape == scores(alone, visits[place : place + 1], "lies").shape
-    assert np.isfinite(found).all()
-
-
-def honest_and_ruined(seed, place=1):
-    """Parts (X, y, Z, z) of keyed tasks; one with permuted features, one with renamed classes."""
-    rng, at = np.random.default_rng(seed), np.repeat(np.arange(10), 5)
-    means, mix = rng.normal(size=(10, 40)), rng.normal(size=(40, 40)) * np.linspace(0.05, 0.5, 40)
-    asked, order, parts = np.repeat(np.arange(10), 30), rng.permutation(40), []
-    for _ in range(6):
-        own, centre = means + 0.5 * rng.normal(size=means.shape), rng.normal(size=40)
-        X, Z = (own[y] + centre + rng.normal(size=(len(y), 40)) @ mix for y in (at, asked))
-        parts.append((X, at, Z, asked))
-    X, y, Z, z = parts[1]
-    ruined = {
-        "shuffled": (X[:, order], y, Z[:, order], z),
-        "renamed": (X, (y + 1) % 10, Z, (z + 1) % 10),
-    }
-    honest = {f"task{n}": part for n, part in enumerate(parts)}
-    names = list(honest)
-    names[place:place] = list(ruined)
-    return honest, {name: {**honest, **ruined}[name] for name in names}
-
-
-def end_errors(parts, **settings):
-    learner = LifelongPLDA(random_state=0, **{"shared_labels": True, **settings})
-    for name, (X, y, _, _) in parts.items():
-        learner.partial_fit(X, y, task=name)
-    found = {}
-    for name, (X, y, Z, z) in parts.items():
-        nearest = learner.task_metric(name).bilinear(Z, X).argmax(axis=1)
-        found[name] = np.mean(y[nearest] != z)
-    return found, learner.tasks_
-
-
-@pytest.mark.parametrize("place", [0, 1, 4])
-def test_ruined_tasks_of_a_keyed_stream_end_as_alone_and_take_nothing_from_the_honest(place):
-    gains, kept, harm = [], [], []
-    for seed in range(4):
-        honest, stream = honest_and_ruined(seed, place)
-        found, memories = end_errors(stream)
-        clean, _ = end_errors(honest)
-        alone = {u: end_errors({u: part})[0][u] for u, part in stream.items()}
-        families = {u: m.family for u, m in memories.items()}
-        assert len({families[u] for u in honest}) == 1
-        assert len(set(families.values())) == 3  # each of the two for itself
-        harm.append([found[u] - alone[u] for u in ("shuffled", "renamed")])
-        kept.append(np.mean([clean[u] - found[u] for u in honest]))
-        gains.append(np.mean([alone[u] - found[u] for u in honest]))
-    noise = np.std(harm, axis=0, ddof=1) / 2
-    assert np.all(np.mean(harm, axis=0) < 2 * noise + 0.005)
-    assert np.mean(gains) > 0.02  # about 0.01 where the two are let in
-    assert abs(np.mean(kept)) < 0.005
-
-
-def test_a_task_with_other_features_is_alone_whoever_else_shares_and_whatever_the_labels():
-    for place in (0, 2, 5):
-        honest, stream = honest_and_ruined(3, place)
-        names = {name: n for n, name in enumerate(stream)}
-        for keyed in (False, True):  # labels apart: classes of no task are those of another
-            parts = {u: (X, y + 10 * keyed * names[u], Z, z) for u, (X, y, Z, z) in stream.items()}
-            learner = LifelongPLDA(shared_labels=keyed, random_state=0)
-            for name, (X, y, _, _) in parts.items():
-                learner.partial_fit(X, y, task=name)
-            families = {u: m.family for u, m in learner.tasks_.items()}
-            assert [u for u in families if families[u] == families["shuffled"]] == ["shuffled"]
-            assert len({families[u] for u in (*honest, "renamed")}) == 1
-
-
-def test_tasks_whose_rows_have_no_directions_share():
-    rng, at = np.random.default_rng(4), np.repeat(np.arange(3), 8)
-    learner = LifelongPLDA(random_state=0)
-    for task in range(12):
-        means = 0.7 * rng.normal(size=(3, 8))
-        learner.partial_fit(means[at] + rng.normal(size=(24, 8)), at, task=task)
-    assert len({m.family for m in learner.tasks_.values()}) <= 2
-
-
-def test_tasks_whose_labels_have_the_same_other_meaning_share():
-    honest, _ = honest_and_ruined(0)
-    names = ["task0", "task1", "other2", "task3", "other4", "other5"]
-    stream = {}
-    for name, (X, y, Z, z) in zip(names, honest.values()):
-        step = 3 * name.startswith("other")
-        stream[name] = X, (y + step) % 10, Z, (z + step) % 10
-    _, memories = end_errors(stream)
-    assert [m.family for m in memories.values()] == [0, 0, 1, 0, 1, 1]
-
-
-def test_a_task_that_comes_back_with_its_labels_renamed_leaves():
-    honest, _ = honest_and_ruined(0)
-    learner = LifelongPLDA(shared_labels=True, revisit="replace", random_state=0)
-    for name, (X, y, _, _) in honest.items():
-        learner.partial_fit(X, y, task=name)
-    X, y, _, _ = honest["task2"]
-    learner.partial_fit(X, (y + 1) % 10, task="task2")
-    assert [m.family for m in learner.tasks_.values()] == [0, 0, 1, 0, 0, 0]
-    learner.partial_fit(X, y, task="task2")
-    assert {m.family for m in learner.tasks_.values()} == {0}
-
-
-@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
-def test_labels_agree_whatever_the_unit_and_the_place_of_the_rows(form):
-    honest, _ = honest_and_ruined(1)
-    learner = LifelongPLDA(shared_labels=True, random_state=0)
-    for n, (name, (X, y, _, _)) in enumerate(honest.items()):
-        learner.partial_fit(form(10.0**n * (X + n)), y, task=name)
-    assert {m.family for m in learner.tasks_.values()} == {0}
-
-
-def test_labels_of_which_all_rows_are_held_out_at_once_are_no_error():
-    X = np.random.default_rng(0).normal(size=(14, 3))
-    learner = LifelongPLDA(shared_labels=True, random_state=0)
-    learner.partial_fit(X[:6], list("aabbbb"), task="few")
-    learner.partial_fit(X[6:], list("abcccccc"), task="single")  # a and b in one fold or another
-    learner.partial_fit(X[6:], list("aabcdefg"), task="many")
-    assert np.isfinite(learner.task_metric("single").bilinear(X, X)).all()
-
-
-def test_the_dictionary_joins_labels_within_a_family_only():
-    _, stream = honest_and_ruined(2)
-    learner = LifelongPLDA(12, shared_labels=True, random_state=0)
-    scatters, spreads = {}, {}
-    for name, (X, y, _, _) in stream.items():
-        learner.partial_fit(X, y, task=name)
-    # at full size the moments of a task are exact: the same families, pooled by hand
-    groups = {}
-    for name, memory in learner.tasks_.items():
-        X, y, _, _ = stream[name]
-        groups.setdefault(memory.family, []).append((X - X.mean(axis=0), y))
-    assert sorted(map(len, groups.values())) == [1, 1, 6]
-    for family, rows_of in groups.items():
-        X, y = (np.concatenate(parts) for parts in zip(*rows_of))
-        means = np.array([X[y == label].mean(axis=0) for label in y])
-        scale = np.sum((X - means) ** 2) / 40
-        share = len(rows_of) / 8
-        scatters[family] = share * (X - means).T @ (X - means) / scale
-        spreads[family] = share * means.T @ means / scale
-    S, B = sum(scatters.values()) + np.eye(40), sum(spreads.values())
-    kept = learner.dictionary_
-    best = linalg.eigh(kept @ B @ kept.T, kept @ S @ kept.T, eigvals_only=True)[-1]
-    full = linalg.eigh(B, S, eigvals_only=True)[-1]
-    assert best > 0.95 * full
-    joined = kept @ S @ kept.T
-    np.testing.assert_allclose(joined, np.eye(12), atol=0.2)
-
-
-def test_few_rows_are_no_guesses():
-    X = np.array([[0.0, 0.1], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0], [0.0, 0.0], [5.0, 5.1]])
-    learner = LifelongPLDA(random_state=0).partial_fit(X, [0, 0, 1, 1, 0, 1], task="few")
-    assert not learner.tasks_["few"].guesses
-
-
-def test_a_task_that_left_ends_as_if_alone(monkeypatch):
-    visits, numbers = stream(), iter(range(3))
-    monkeypatch.setattr(LifelongPLDA, "_validated", lambda *_: (next(numbers), np.zeros((1, 1))))
-    learner = learned(visits)
-    numbers = itertools.repeat(0)
-    assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]
-    for visit in visits:
-        expected = scores(learned([visit]), visits, visit[2])
-        np.testing.assert_allclose(scores(learner, visits, visit[2]), expected, atol=1e-8)
-
-
-def test_the_choice_follows_what_helps():
-    rng = np.random.default_rng(3)
-    spread = np.r_[np.full(20, 6.0), np.ones(20)]  # loud directions without classes
-
-    def task(seed):
-        y = np.arange(20) % 2
-        means = np.random.default_rng(seed).normal(size=(2, 40)) * np.r_[np.zeros(20), np.ones(20)]
-        return rng.normal(size=(20, 40)) * spread + means[y], y, f"task{seed}"
-
-    learner = learned([task(seed) for seed in range(12)], own_weight="auto")
-    assert len({memory.family for memory in learner.tasks_.values()}) == 1
-    weights, _ = learner._knobs(learner.state_, learner.tasks_["task11"])
-    assert weights[0] < 1.0
-
-
 def test_it_classifies_the_digits_and_can_be_stored():
     tasks = load_digits_tasks(random_state=0)
     learner = LifelongPLDA(random_state=0)
@@ -566,21 +328,6 @@ def test_rows_of_tiny_numbers_are_learned(power):
     assert np.isfinite(scores(learner, [(X * 10.0**power, y, "tiny")], "tiny")).all()
 
 
-def test_a_visit_is_judged_by_its_own_rows():
-    rng, noise = np.random.default_rng(0), np.random.default_rng(1)
-    y = np.arange(200) % 2
-    X = rng.normal(size=(200, 6)) + 4 * np.eye(2, 6)[y]
-    learner = LifelongPLDA(6, random_state=0).partial_fit(X, y, task="t")
-    assert not learner.tasks_["t"].guesses
-    learner.partial_fit(X[:10], noise.permutation(y[:10]), task="t")  # too few rows to say
-    memory = learner.tasks_["t"]
-    assert memory.losses.min() > 0.2
-    assert memory.counts.sum() == 210
-    assert not memory.guesses
-    learner.partial_fit(X, noise.permutation(y), task="t")
-    assert learner.tasks_["t"].guesses
-
-
 def test_enrolled_rows_lie_between_rows_and_class_means():
     X, y, _ = stream()[0]
     learner = learned(stream())
@@ -622,6 +369,8 @@ def test_class_means_of_other_tasks_need_labels_in_common():
         learned(stream()).enrol(X, y, task=name, common=0.5)
     with pytest.raises(ValueError, match=r"common=1\.5"):
         learned(stream()).enrol(X, y, task=name, common=1.5)
+    with pytest.raises(ValueError, match=r"pull=1\.5: give a number .* at most 1"):
+        learned(stream()).enrol(X, y, task=name, pull=1.5)
 
 
 def test_small_variances_are_shrunk_more():

@@ -3,6 +3,18 @@
 
 from lml.plda.learner import LifelongPLDA
 from lml.plda.model import LogRatioMetric, Moments
+from lml.plda.selection import Members, Selection, Visit
 from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
 
-__all__ = ["Follow", "LifelongPLDA", "LogRatioMetric", "Moments", "PLDAState", "Pool", "TaskMemory"]
+__all__ = [
+    "Follow",
+    "LifelongPLDA",
+    "LogRatioMetric",
+    "Members",
+    "Moments",
+    "PLDAState",
+    "Pool",
+    "Selection",
+    "TaskMemory",
+    "Visit",
+]

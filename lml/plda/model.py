@@ -6,6 +6,7 @@ Two rows are scored by how much more likely they are as members of one class tha
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +15,23 @@ from scipy import linalg, sparse
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.fisher import class_means
-from lml.metrics import FactoredMetric, _as_matrix, _svd
+from lml.metrics import FactoredMetric
+from lml.utils.linalg import dense, svd
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
+from lml.utils.validation import check_finite, check_kind
 
 __all__ = [
     "LogRatioMetric",
     "Moments",
+    "discriminants",
     "log_ratio_coefficients",
+    "log_ratios",
+    "merge_moments",
+    "mix_scatters",
     "pooled_scatters",
+    "short_spread",
     "shrunken_variances",
+    "task_moments",
 ]
 
 
@@ -61,8 +70,11 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
 
 
 # book/two_covariance.ipynb#same-class-or-not
-def _log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
-    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k)."""
+def log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
+    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k).
+
+    `between` are the between-class variances p (k,) of the coordinates.
+    """
     product, square, constant = log_ratio_coefficients(between)
     own = 0.5 * (Q * Q) @ square
     return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
@@ -97,12 +109,12 @@ class LogRatioMetric(FactoredMetric):
     """
 
     def __init__(self, mean: MatrixLike, rows: MatrixLike, between: MatrixLike) -> None:
-        between = _as_matrix(between, "between")
-        if (between < 0).any():
-            raise ValueError(f"between holds {between.min()}: variances are at least 0")
-        super().__init__(0.0, rows, log_ratio_coefficients(between)[0], np.size(mean))
-        self._mean = _as_matrix(mean, "mean")
-        self._between = between
+        self._mean = _finite_view(mean, "mean")
+        self._between = _finite_view(between, "between")
+        if (self._between < 0).any():
+            raise ValueError(f"between holds {self._between.min()}: variances are at least 0")
+        product = log_ratio_coefficients(self._between)[0]
+        super().__init__(0.0, rows, product, self._mean.size)
         self._shift = self.factor @ self._mean
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,7 +141,7 @@ class LogRatioMetric(FactoredMetric):
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
-        return _log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
+        return log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
 
     def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
@@ -169,6 +181,13 @@ class LogRatioMetric(FactoredMetric):
         """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
         used = self._between > 0
         return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
+
+
+def _finite_view(values: MatrixLike, name: str) -> Floats:
+    """Finite numbers as an array that cannot be written to."""
+    array = np.asarray(check_kind(values, name), dtype=float).view()
+    array.flags.writeable = False
+    return check_finite(array, name, largest=np.finfo(float).max)
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
@@ -228,56 +247,81 @@ class Moments(NamedTuple):
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
-def _moments(
+def task_moments(
     X: Matrix, codes: Indices, labels: Sequence[Any], basis: Floats | None = None
 ) -> tuple[Moments, Floats]:
-    """Moments of rows (dense or CSR) in the coordinates of an orthonormal basis, and their mean."""
+    """Moments of the rows of a task in the coordinates of an orthonormal basis, and their mean.
+
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n, n_features)
+    codes : ndarray of int, shape (n,)
+        The class of each row.
+    labels : sequence
+        Label of each class.
+    basis : ndarray of shape (k, n_features), optional
+        Orthonormal rows; the input space by default.
+
+    Returns
+    -------
+    moments : Moments
+    mean : ndarray of shape (n_features,)
+    """
     counts, means = class_means(X, codes)
     mean = counts @ means / len(codes)
-    Y = X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True)
-    Y = Y.toarray() if sparse.issparse(Y) else Y
+    Y = dense(X if basis is None else safe_sparse_dot(X, basis.T, dense_output=True))
     image = means if basis is None else means @ basis.T
     R = Y - image[codes]
     squares = (X.multiply(X) if sparse.issparse(X) else X * X).sum()
     trace = float(squares - counts @ np.sum(means**2, axis=1))
     if basis is None or len(basis) == X.shape[1] or trace < 1e-12 * squares:
         trace = float(np.sum(R * R))  # no cancellation
-    centred = image - counts @ image / len(codes)
-    return Moments(tuple(labels), counts, centred, R.T @ R, trace, X.shape[1]), mean
+    moments = Moments(
+        labels=tuple(labels),
+        counts=counts,
+        means=image - counts @ image / len(codes),
+        within=R.T @ R,
+        trace=trace,
+        n_features=X.shape[1],
+    )
+    return moments, mean
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
-def _merged(a: Moments, b: Moments, shift: Floats) -> Moments:
-    """Moments of two sets of rows together; shift is the mean of b's rows less that of a's."""
+def merge_moments(a: Moments, b: Moments, shift: Floats | None = None) -> Moments:
+    """Moments of two sets of rows together.
+
+    `shift` (k,) is the mean of the rows of b less that of the rows of a, 0 by default.
+    """
     n = a.counts.sum()
     m = b.counts.sum()
+    gap = np.zeros(a.means.shape[1]) if shift is None else shift
     labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
     place = {label: number for number, label in enumerate(labels)}
+    # class means about the joint mean
     counts = np.zeros(len(labels), dtype=int)
-    sums = np.zeros((len(labels), len(shift)))
+    sums = np.zeros((len(labels), len(gap)))
     parts = []
-    for part, move in ((a, -m / (n + m) * shift), (b, n / (n + m) * shift)):
+    for part, move in ((a, -m / (n + m) * gap), (b, n / (n + m) * gap)):
         places = [place[label] for label in part.labels]
-        parts.append((places, part.counts, part.means + move))
+        own = part.means + move
         counts[places] += part.counts
-        sums[places] += part.counts[:, None] * parts[-1][2]
+        sums[places] += part.counts[:, None] * own
+        parts.append((places, part.counts, own))
     means = sums / counts[:, None]
-    gaps = [np.sqrt(k)[:, None] * (own - means[places]) for places, k, own in parts]
-    gap = np.concatenate(gaps)
-    within = a.within + b.within + gap.T @ gap
-    trace = a.trace + b.trace + np.sum(gap**2)
-    return Moments(labels, counts, means, within, float(trace), a.n_features)
+    # the scatter about them: of each set about its own class means, and of these
+    between = np.concatenate([np.sqrt(k)[:, None] * (own - means[at]) for at, k, own in parts])
+    return Moments(
+        labels=labels,
+        counts=counts,
+        means=means,
+        within=a.within + b.within + between.T @ between,
+        trace=float(a.trace + b.trace + np.sum(between**2)),
+        n_features=a.n_features,
+    )
 
 
 # book/two_covariance.ipynb#what-tasks-say-together
-def _joint(moments: Sequence[Moments]) -> Moments:
-    """Moments of the rows of several tasks together, each task's mean at 0."""
-    joined = moments[0]
-    for m in moments[1:]:
-        joined = _merged(joined, m, np.zeros(joined.means.shape[1]))
-    return joined
-
-
 def pooled_scatters(
     moments: Sequence[Moments], shared_labels: bool = False
 ) -> tuple[Floats, Floats]:
@@ -302,38 +346,40 @@ def pooled_scatters(
     -----
     Derived in chapter 21 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
     """
-    if not shared_labels:
-        within = np.mean([m.scatter for m in moments], axis=0)
-        return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
-    joined = _joint(moments)
-    return joined.scatter, joined.spread
+    if shared_labels:
+        joined = reduce(merge_moments, moments)  # each task's mean is at 0
+        return joined.scatter, joined.spread
+    within = np.mean([m.scatter for m in moments], axis=0)
+    return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
 
 
 # book/two_covariance.ipynb#what-tasks-say-together
-def _short(spread: Floats) -> Floats:
-    """At most as many rows as columns with the same scatter."""
+def short_spread(spread: Floats) -> Floats:
+    """At most as many rows as columns, (r, k), with the scatter of a spread."""
     if len(spread) <= spread.shape[1]:
         return spread
     return linalg.qr(spread, mode="economic")[1]
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
-def _mixed(
+def mix_scatters(
     weights: tuple[float, float], own: tuple[Floats, Floats], shared: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
-    """Within scatter and spread of a task: its own ones and the shared ones, weighed."""
-    (v, w), (S, F), (T, G) = weights, own, shared
-    parts = [np.sqrt(share) * spread for share, spread in ((w, F), (1 - w, G)) if share]
-    return v * S + (1 - v) * T, np.concatenate(parts)
+    """Within scatter and spread of a task: its own ones and the shared ones, weighed.
 
-
-def _floors(shrinkages: Sequence[Any]) -> bool:
-    """Whether a shrinkage has a floor, so that all directions count."""
-    return any(floor > 0 for _, _, floor in shrinkages)
+    Derived in chapter 21 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
+    and between classes.
+    """
+    within_weight, between_weight = weights
+    within, spread = own
+    shared_within, shared_spread = shared
+    parts = [(between_weight, spread), (1 - between_weight, shared_spread)]
+    mixed = np.concatenate([np.sqrt(weight) * rows for weight, rows in parts if weight])
+    return within_weight * within + (1 - within_weight) * shared_within, mixed
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
-def _discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tuple[Floats, Floats]:
+def discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tuple[Floats, Floats]:
     """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
 
     Without `complete` only as many columns as `spread` has rows, or k.
@@ -341,7 +387,7 @@ def _discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tup
     lower = linalg.cholesky(omega, lower=True, check_finite=False)
     half = linalg.solve_triangular(lower, spread.T, lower=True, check_finite=False)
     full = complete and half.shape[1] < len(half)
-    U, s, _ = _svd(half, full_matrices=full)
+    U, s, _ = svd(half, full_matrices=full)
     psi = np.zeros(U.shape[1])
     psi[: len(s)] = s * s
     V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)

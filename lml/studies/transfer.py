@@ -32,13 +32,13 @@ from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.plda.model import (
     Moments,
-    _discriminants,
-    _log_ratios,
-    _mixed,
-    _moments,
-    _short,
+    discriminants,
+    log_ratios,
+    mix_scatters,
     pooled_scatters,
+    short_spread,
     shrunken_variances,
+    task_moments,
 )
 from lml.studies.experiments import (
     DATASETS,
@@ -339,7 +339,7 @@ class _Learnt(NamedTuple):
 def _learnt(task: Task) -> _Learnt:
     """Statistics of the training rows of a task."""
     labels, codes = np.unique(task.y_train, return_inverse=True)
-    return _Learnt(*_moments(task.X_train, codes, labels.tolist()), task)
+    return _Learnt(*task_moments(task.X_train, codes, labels.tolist()), task)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
@@ -356,7 +356,7 @@ def _common(moments: Sequence[Moments]) -> dict[Any, Floats]:
 def _together(moments: Sequence[Moments], shared_labels: bool) -> tuple[Floats, Floats]:
     """What tasks say together, with no more rows of spread than features."""
     within, spread = pooled_scatters(moments, shared_labels)
-    return within, _short(spread)
+    return within, short_spread(spread)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
@@ -378,8 +378,8 @@ def _axes(
 ) -> tuple[Floats, Floats]:
     """V (D, k) and psi (k,) of a task's read-out, rows measured in within-class units."""
     m = learnt.moments
-    S, F = _mixed(weight, (m.scatter, m.spread), pooled)
-    V, psi = _discriminants(S + rho * np.eye(len(S)), F, complete=whole)
+    S, F = mix_scatters(weight, (m.scatter, m.spread), pooled)
+    V, psi = discriminants(S + rho * np.eye(len(S)), F, complete=whole)
     return V / np.sqrt(m.scale / max(m.counts.sum() - len(m.counts), 1)), psi
 
 
@@ -401,7 +401,7 @@ def _scored(
     found = []
     for shrinkage, pull in choices:
         p = shrunken_variances(psi, *shrinkage)
-        scores = _log_ratios(p, Q, (1 - pull) * R + pull * means)
+        scores = log_ratios(p, Q, (1 - pull) * R + pull * means)
         found.append(_shares(scores, t.y_train, y, ks))
     return found
 
