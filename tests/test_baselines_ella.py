@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from lml.baselines.ella import (
     ELLA,
     DictionarySums,
+    ELLAState,
     code_certificate,
     quadratic_model,
     solve_dictionary,
@@ -182,16 +184,21 @@ def test_both_solvers_by_kronecker_products(D):
     np.testing.assert_allclose(found, L, atol=1e-8)
 
 
+def changed(learner, **parts):
+    """A copy of a learner with another state: no visit leads to such a one."""
+    other = copy.copy(learner)
+    other._state = replace(learner._state, **parts)
+    return other
+
+
 def test_dictionary_is_stationary():
     learner = learn(ELLA(3, 1e-3, 1e-2, random_state=0), classes=3)
     L = learner.dictionary_
     for E in np.random.default_rng(7).normal(size=(6, *L.shape)):
         values = []
         for h in (1e-4, -1e-4):
-            learner.dictionary_ = L + h * E
-            values.append(learner.objective())
+            values.append(changed(learner, dictionary=L + h * E).objective())
         assert abs(values[0] - values[1]) / 2e-4 < 1e-8
-        learner.dictionary_ = L
         assert min(values) > learner.objective()
 
 
@@ -226,8 +233,9 @@ def test_columns_that_lose_their_task_become_exactly_zero_and_are_filled_again()
     learner = ELLA(2, 1e-3, 1e-4, init="tasks", random_state=0)
     learner.partial_fit(*make_task(0), task="a").partial_fit(*make_task(1), task="b")
     assert learner.codes_["b"].tolist() == [[0.0, 1.0]]
-    learner.codes_["b"] = np.array([[1.0, 0.0]])  # as if b had moved over to a's column
-    learner.sums_ = None
+    # as if b had moved over to a's column
+    codes = learner.codes_ | {"b": np.array([[1.0, 0.0]])}
+    learner = changed(learner, codes=codes, sums=None)
     learner.partial_fit(*make_task(2), task="a")
     unused = ~np.any(np.vstack(list(learner.codes_.values())), axis=0)
     assert not learner.dictionary_[:, unused].any()
@@ -265,7 +273,8 @@ def test_classifiers_depend_on_the_product_of_the_penalties_only():
     found = []
     for mu, lam, scale in ((2e-3, 1e-3, 1.0), (a * 2e-3, 1e-3 / a**2, a)):
         learner = ELLA(3, mu, lam, random_state=0)
-        learner.dictionary_ = scale * np.random.default_rng(0).normal(size=(7, 3))
+        start = scale * np.random.default_rng(0).normal(size=(7, 3))
+        learner._state = ELLAState(n_features=7, root=0, dictionary=start)
         found.append(learn(learner))
     for name in NAMES:
         pair = [learner.coefficients(name)[0] for learner in found]
@@ -401,6 +410,33 @@ def test_state_parts():
     }
 
 
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+def test_a_forgotten_task_leaves_the_dictionary_of_the_others(solver):
+    learner = learn(ELLA(3, 1e-3, 1e-2, solver=solver, random_state=0), classes=3)
+    codes = learner.codes_
+    learner.forget(42)
+    assert list(learner.tasks_) == list(learner.codes_) == ["paris", ("a", 1)]
+    for name in learner.tasks_:
+        np.testing.assert_array_equal(learner.codes_[name], codes[name])
+    A, _, L = dense(learner.tasks_.values(), list(learner.codes_.values()), 1e-2)
+    np.testing.assert_allclose(learner.dictionary_, L, atol=1e-8)
+    if solver == "direct":
+        np.testing.assert_allclose(learner.sums_.A, A, atol=1e-13)
+    with pytest.raises(ValueError, match="42 is not known"):
+        learner.predict(np.zeros((1, 7)), task=42)
+    learner.forget("paris").forget(("a", 1))
+    with pytest.raises(NotFittedError):
+        learner.objective()
+    assert learner.state_nbytes_ == 0
+    same(learn(learner), learn(ELLA(3, 1e-3, 1e-2, solver=solver, random_state=0)))
+
+
+def test_it_is_stored_with_pickle_only(tmp_path):
+    with pytest.raises(NotImplementedError, match="pickle"):
+        learn(ELLA(3, random_state=0)).save(tmp_path / "ella")
+    assert not list(tmp_path.iterdir())
+
+
 def test_pickle_copy_and_clone_go_on_alike():
     straight = learn(ELLA(3, random_state=0))
     for twin in (pickle.loads(pickle.dumps(straight)), copy.deepcopy(straight)):
@@ -423,7 +459,7 @@ BAD = {
     "narrow": (lambda X, y: (X[:, :4], y, "t"), "4 features"),
     "short": (lambda X, y: (X, y[:-1], "t"), "29"),
     "one class": (lambda X, y: (X, 0 * y, "t"), "1 classes"),
-    "none": (lambda X, y: (X[:0], y[:0], "t"), "0 rows"),
+    "none": (lambda X, y: (X[:0], y[:0], "t"), "0 samples"),
     "unhashable": (lambda X, y: (X, y, ["t"]), "not hashable"),
     "nan task": (lambda X, y: (X, y, float("nan")), "not equal"),
     "no label": (lambda X, y: (X, [None, *y[1:].tolist()], "t"), "None"),

@@ -1,7 +1,7 @@
 # Generated from the modules beside it by tools/tangle.py: edit their chapters.
 """Learners that lifelong metric learning is compared with."""
 
-from lml.baselines.ella import ELLA, DictionarySums, ELLATask, QuadraticModel
+from lml.baselines.ella import ELLA, DictionarySums, ELLAState, ELLATask, QuadraticModel
 from lml.baselines.mtlmnn import JointProblem, JointState, MultiTaskLMNN, TaskLoss
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.baselines.offdiagonal import (
@@ -18,6 +18,7 @@ __all__ = [
     "ELLA",
     "CodePenalty",
     "DictionarySums",
+    "ELLAState",
     "ELLATask",
     "HingeCode",
     "JointMetricsMixin",

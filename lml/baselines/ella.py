@@ -8,31 +8,41 @@ tasks so far. Tasks of more than two classes are taken one class against the res
 
 import copy
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
-from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
-from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from lml.baselines.pooled import split_tasks
-from lml.lifelong import _check_choice, _check_name, _check_number
-from lml.neighbors import _class_numbers, _hit_share, _labels, _sorted_classes
-from lml.triplets import _check_rows
+from lml.base import BaseLifelongLearner, LearnerState, _lock
+from lml.neighbors import accuracy
+from lml.state import Field
+from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
+from lml.utils.validation import (
+    Rule,
+    check_columns,
+    check_matrix,
+    one_of,
+    real,
+    seed,
+    sort_classes,
+    whole,
+)
 
 __all__ = [
     "ELLA",
     "DictionarySums",
+    "ELLAState",
     "ELLATask",
     "QuadraticModel",
     "code_certificate",
@@ -92,7 +102,7 @@ class QuadraticModel:
 
     def hessian(self, c: int = 0) -> Floats:
         """D_c as a dense array (D, D)."""
-        Z = (self.X.toarray() if sparse.issparse(self.X) else self.X) - self.centres[:, c]
+        Z = dense(self.X) - self.centres[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
     # book/baselines/ella.ipynb#the-code-is-a-lasso
@@ -218,47 +228,37 @@ def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the next step finishes it
         start = lasso.fit(R, r).coef_
-    return _finished(start, gram, target, penalty)
+    return _exact_code(start, gram, target, penalty)
 
 
 # book/baselines/ella.ipynb#the-code-is-a-lasso
-def _finished(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
+def _exact_code(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
     """The exact code from an approximate one: one entry leaves or enters at a time."""
     signs = np.sign(s)
     for _ in range(100 * len(s)):
-        s, gone = _toward(s, _on_support(signs, gram, target, penalty), signs)
-        if gone is not None:
-            signs[gone] = 0
+        # the code that is optimal if these are its signs
+        x = np.zeros(len(s))
+        on = np.flatnonzero(signs)
+        if len(on):
+            right = target[on] - penalty / 2 * signs[on]
+            x[on] = linalg.solve(gram[np.ix_(on, on)], right, assume_a="pos")
+        wrong = np.flatnonzero(x * signs < 0)
+        if len(wrong):
+            # go there only as far as the first zero of an entry, which leaves
+            share = s[wrong] / (s[wrong] - x[wrong])
+            leaves = wrong[share.argmin()]
+            s = s + share.min() * (x - s)
+            s[leaves] = 0.0
+            signs[leaves] = 0
             continue
+        s = x
+        # the entry that violates eq. (ella-kkt) most enters
         slope = 2 * (gram @ s - target) * (signs == 0)
         enters = np.abs(slope).argmax()
         if abs(slope[enters]) <= penalty * (1 + 1e-9):
             break
         signs[enters] = -np.sign(slope[enters])
     return s
-
-
-# book/baselines/ella.ipynb#the-code-is-a-lasso
-def _on_support(signs: Floats, gram: Floats, target: Floats, penalty: float) -> Floats:
-    """The code that is optimal if these are its signs."""
-    x = np.zeros(len(signs))
-    on = np.flatnonzero(signs)
-    if len(on):
-        right = target[on] - penalty / 2 * signs[on]
-        x[on] = linalg.solve(gram[np.ix_(on, on)], right, assume_a="pos")
-    return x
-
-
-def _toward(s: Floats, x: Floats, signs: Floats) -> tuple[Floats, np.intp | None]:
-    """From s to x, but not past the first zero of an entry; the new code and that entry."""
-    wrong = np.flatnonzero(x * signs < 0)
-    if not len(wrong):
-        return x, None
-    share = s[wrong] / (s[wrong] - x[wrong])
-    gone = wrong[share.argmin()]
-    s = s + share.min() * (x - s)
-    s[gone] = 0.0
-    return s, gone
 
 
 # book/baselines/ella.ipynb#what-it-costs-and-what-it-must-not-cost
@@ -367,29 +367,51 @@ def solve_dictionary(
 
 
 # book/baselines/ella.ipynb#the-class
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ELLATask:
     """What `ELLA` keeps of a task, its rows included.
 
     Attributes
     ----------
+    number : int
+        Position in the order of first appearance.
+    n_visits : int
     classes : ndarray
         The labels, sorted where they have an order.
     labels : list
         Label of each row, all visits.
     model : QuadraticModel
         One problem for two classes, else one a class; it holds the rows.
-    n_visits : int
     """
 
+    number: int
+    n_visits: int
     classes: NDArray[Any]
     labels: list[Any]
     model: QuadraticModel
-    n_visits: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ELLAState(LearnerState):
+    """What `ELLA` knows after some visits.
+
+    Attributes
+    ----------
+    dictionary : ndarray of shape (n_features, n_components) or None
+        L; None before the first task.
+    codes : dict
+        Task to its codes (m, n_components).
+    sums : DictionarySums or None
+        The running sums, with the direct solver.
+    """
+
+    dictionary: Any = None
+    codes: dict[Any, Floats] = field(default_factory=dict)
+    sums: DictionarySums | None = None
 
 
 # book/baselines/ella.ipynb#the-class
-class ELLA(BaseEstimator):
+class ELLA(BaseLifelongLearner[ELLAState]):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
     Parameters
@@ -428,7 +450,8 @@ class ELLA(BaseEstimator):
     -----
     Derived in chapter 29 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
-    are kept, for tasks that come back. The intercept of a task is its own and not penalised.
+    are kept, for tasks that come back, so it is stored with pickle and not with `save`. The
+    intercept of a task is its own and not penalised.
 
     Examples
     --------
@@ -441,6 +464,18 @@ class ELLA(BaseEstimator):
     >>> learner.predict(X[:2] / 16, task="low").tolist()
     [0, 1]
     """
+
+    _state_class = ELLAState
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": whole(1),
+        "code_penalty": real(0),
+        "dictionary_penalty": real(0, above=True),
+        "C": real(0, above=True),
+        "init": one_of("random", "tasks"),
+        "multi_class": one_of("ovr", "binary"),
+        "solver": one_of("auto", "direct", "cg"),
+        "random_state": seed(),
+    }
 
     def __init__(
         self,
@@ -463,157 +498,108 @@ class ELLA(BaseEstimator):
         self.solver = solver
         self.random_state = random_state
 
-    def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
-        """Learn one task, or more rows of a known one.
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
+        """Refuse an empty visit; two classes are asked of all visits of a task together."""
+        if not len(y):
+            raise ValueError(f"X has 0 samples for task {task!r}: give at least one")
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows of this visit. They are copied and kept.
-        y : array-like of shape (n_samples,)
-            Labels of any type, at least two classes in all visits of the task together.
-        task : hashable
-            Name of the task.
+    def _learn_task(
+        self, state: ELLAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
+    ) -> ELLAState:
+        """The state after a visit of a task."""
+        # all rows of the task, old and new; they are copied
+        known = state.tasks.get(task)
+        rows_labels = [labels[code] for code in y]
+        if known is None:
+            rows = sparse.csr_array(X, copy=True) if sparse.issparse(X) else X.copy()
+        else:
+            rows_labels = known.labels + rows_labels
+            old = known.model.X
+            if sparse.issparse(old) or sparse.issparse(X):
+                rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
+            else:
+                rows = np.vstack([old, X])
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the rows, the labels, the task or a parameter cannot be used. The learner is
-            then exactly what it was before the call.
-        """
-        self._check_parameters()
-        noted = copy.copy(self)
-        if not hasattr(self, "n_features_in_"):
-            validate_data(noted, X, skip_check_array=True)  # the names of columns
-        X, labels = noted._check_visit(X, y, task)
-        record = self._learn_task(X, labels, task)
-        root, rng = self._seeds()
-        L, own = self._start(record.model, rng)
-        codes = record.model.code(L, self.code_penalty)
-        codes[: len(own)] = np.eye(self.n_components)[own]
-        state = self._next_state({task: record}, {task: codes}, L)
-        self.__dict__ = {**noted.__dict__, **state, "n_features_in_": X.shape[1], "_root": root}
-        return self
-
-    def _check_parameters(self) -> None:
-        _check_number("n_components", self.n_components, 1, whole=True)
-        _check_number("code_penalty", self.code_penalty, 0)
-        for name in ("dictionary_penalty", "C"):
-            _check_number(name, getattr(self, name), 0)
-            if getattr(self, name) == 0:
-                raise ValueError(f"{name} is 0: give a positive number")
-        _check_choice("init", self.init, ("random", "tasks"))
-        _check_choice("multi_class", self.multi_class, ("ovr", "binary"))
-        _check_choice("solver", self.solver, ("auto", "direct", "cg"))
-
-    def _check_visit(
-        self, X: MatrixLike, y: LabelsLike, task: Hashable
-    ) -> tuple[Matrix, list[Any]]:
-        """Rows and labels of one visit, or an error that says what is wrong."""
-        _check_name(task, "task")
-        X = self._check_features(X).copy()
-        labels = _labels(y)
-        if len(labels) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows and y {len(labels)} labels: give one each")
-        if not labels:
-            raise ValueError(f"X has 0 rows for task {task!r}: give at least one")
-        _class_numbers(labels)  # names a row of this visit that has no label
-        return X, labels
-
-    def _check_features(self, X: MatrixLike) -> Matrix:
-        """The rows in double precision, with the known columns."""
-        if hasattr(self, "feature_names_in_"):
-            validate_data(self, X, skip_check_array=True, reset=False)
-        X = _check_rows(X)
-        X = sparse.csr_array(X, dtype=float) if sparse.issparse(X) else np.asarray(X, dtype=float)
-        known = getattr(self, "n_features_in_", X.shape[1])
-        if X.shape[1] != known:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but the earlier tasks have"
-                f" {known}: all tasks share one dictionary"
-            )
-        return X
-
-    def _learn_task(self, X: Matrix, labels: list[Any], task: Hashable) -> ELLATask:
-        """The record of the task with all its rows, old and new."""
-        old = getattr(self, "tasks_", {}).get(task)
-        if old is not None:
-            X = _stacked(old.model.X, X)
-            labels = [*old.labels, *labels]
-        classes, numbers = _sorted_classes(labels)
+        # its losses, to second order
+        classes, numbers = sort_classes(rows_labels)
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
             raise ValueError(
                 f"y of task {task!r} has {len(classes)} classes: give two, or use"
                 " multi_class='ovr' for more"
             )
         targets = (numbers[:, None] == np.arange(len(classes))).astype(int)
-        model = quadratic_model(X, targets if len(classes) > 2 else targets[:, 1:], self.C)
-        return ELLATask(classes, labels, model, 1 + (old.n_visits if old else 0))
+        model = quadratic_model(rows, targets if len(classes) > 2 else targets[:, 1:], self.C)
 
-    def _seeds(self) -> tuple[Any, np.random.Generator]:
-        """The root seed and the generator of this visit."""
-        root = getattr(self, "_root", None)
-        if root is None and self.random_state is None:
-            root = np.random.SeedSequence().entropy
-        elif root is None:  # a generator is read, not advanced
-            root = int(copy.deepcopy(check_random_state(self.random_state)).randint(2**31))
-        visit = sum(record.n_visits for record in getattr(self, "tasks_", {}).values())
-        return root, np.random.default_rng([root, visit])
+        # the codes, and the dictionary that solves for all codes
+        L, own = self._filled_dictionary(state, model)
+        codes = model.code(L, self.code_penalty)
+        codes[: len(own)] = np.eye(self.n_components)[own]
+        record = ELLATask(
+            number=state.number(task),
+            n_visits=1 + (known.n_visits if known else 0),
+            classes=classes,
+            labels=rows_labels,
+            model=model,
+        )
+        tasks = {**state.tasks, task: record}
+        return self._solved(state, tasks, {**state.codes, task: codes}, L, [task])
 
-    def _start(self, model: QuadraticModel, rng: np.random.Generator) -> tuple[Floats, Indices]:
+    def _filled_dictionary(self, state: ELLAState, model: QuadraticModel) -> tuple[Floats, Indices]:
         """The dictionary with its zero columns filled, and the columns the problems own."""
         k = self.n_components
-        (D, m) = model.theta.shape
-        L = np.array(getattr(self, "dictionary_", np.zeros((D, k))))
+        D, m = model.theta.shape
+        L = np.zeros((D, k)) if state.dictionary is None else np.array(state.dictionary)
         if L.shape[1] != k:
             raise ValueError(
                 f"n_components is {k}, but dictionary_ has {L.shape[1]} columns: clone"
             )
         empty = np.flatnonzero(~L.any(axis=0))
+        visit = sum(record.n_visits for record in state.tasks.values())
+        rng = np.random.default_rng([state.root, visit])
         size = np.sqrt(np.mean(model.theta**2)) or 1.0
         L[:, empty] = size * rng.standard_normal((D, len(empty)))
         own = empty[:m] if self.init == "tasks" else empty[:0]
         L[:, own] = model.theta[:, : len(own)]
         return L, own
 
-    def _next_state(
-        self, new: dict[Hashable, ELLATask], new_codes: dict[Hashable, Floats], L: Floats
-    ) -> dict[str, Any]:
-        """The attributes once some tasks have new records and codes, as new objects."""
-        tasks = {**getattr(self, "tasks_", {}), **new}
-        codes = {**getattr(self, "codes_", {}), **new_codes}
-        sums = self._next_sums(new, tasks, codes, L.shape)
-        if sums is None:
+    def _solved(
+        self,
+        state: ELLAState,
+        tasks: dict[Any, ELLATask],
+        codes: dict[Any, Floats],
+        start: Floats,
+        changed: Collection[Hashable],
+    ) -> ELLAState:
+        """The state of these tasks and codes; `changed` are those that are new, or gone."""
+        rows = [tasks[task].model.X for task in changed if task in tasks]
+        large = start.size > 1000 or any(map(sparse.issparse, rows))
+        if self.solver == "cg" or (self.solver == "auto" and large):
+            sums = None
             models = [record.model for record in tasks.values()]
-            L = solve_dictionary(models, list(codes.values()), self.dictionary_penalty, L)
+            L = solve_dictionary(models, list(codes.values()), self.dictionary_penalty, start)
         else:
+            sums = copy.deepcopy(state.sums)
+            old = state.tasks
+            if sums is None:  # they begin anew, with all tasks
+                sums = DictionarySums(*start.shape)
+                old = {}
+                changed = tasks
+            for task in changed:  # old terms out, new terms in, eq. (ella-sums)
+                if task in old:
+                    sums.add(old[task].model, state.codes[task], sign=-1)
+                if task in tasks:
+                    sums.add(tasks[task].model, codes[task])
             L = sums.solve(self.dictionary_penalty)
         used = np.any(np.vstack(list(codes.values())), axis=0)
-        return {"dictionary_": L * used, "codes_": codes, "tasks_": tasks, "sums_": sums}
+        return replace(state, dictionary=L * used, tasks=tasks, codes=codes, sums=sums)
 
-    def _next_sums(
-        self,
-        new: dict[Hashable, ELLATask],
-        tasks: dict[Hashable, ELLATask],
-        codes: dict[Hashable, Floats],
-        shape: tuple[int, ...],
-    ) -> DictionarySums | None:
-        """The running sums: old terms of the new records out, new terms in; or None."""
-        large = shape[0] * shape[1] > 1000 or any(sparse.issparse(r.model.X) for r in new.values())
-        if self.solver == "cg" or (self.solver == "auto" and large):
-            return None
-        sums = copy.deepcopy(getattr(self, "sums_", None))
-        changed = tasks if sums is None else new
-        sums = DictionarySums(*shape) if sums is None else sums
-        for task in changed:
-            if changed is new and task in self.tasks_:
-                sums.add(self.tasks_[task].model, self.codes_[task], sign=-1)
-            sums.add(tasks[task].model, codes[task])
-        return sums
+    def _forget_task(self, state: ELLAState, task: Hashable) -> ELLAState:
+        """The state without a task: its rows and code go, the dictionary is solved for the rest."""
+        tasks = {u: record for u, record in state.tasks.items() if u != task}
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        if not tasks:
+            return replace(state, dictionary=None, tasks={}, codes={}, sums=None)
+        return self._solved(state, tasks, codes, state.dictionary, [task])
 
     def recode(self, n_sweeps: int = 1) -> Self:
         """Code all tasks again and solve for the dictionary, n_sweeps times.
@@ -621,44 +607,51 @@ class ELLA(BaseEstimator):
         Not part of ELLA. Each sweep lowers `objective`; in the limit codes and dictionary are
         optimal for each other. Needs no rows beyond those that are kept.
         """
-        _check_number("n_sweeps", n_sweeps, 0, whole=True)
-        self._check_parameters()
-        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
-        for _ in range(n_sweeps):
-            L = self.dictionary_
-            mu = self.code_penalty
-            codes = {u: record.model.code(L, mu) for u, record in self.tasks_.items()}
-            self.__dict__.update(self._next_state(self.tasks_, codes, L))
+        whole(0).check("n_sweeps", n_sweeps)
+        with _lock(self):
+            self._check_parameters()
+            check_is_fitted(self)
+            state = self._learned_state("dictionary_")
+            for _ in range(n_sweeps):
+                L = state.dictionary
+                codes = {
+                    task: record.model.code(L, self.code_penalty)
+                    for task, record in state.tasks.items()
+                }
+                state = self._solved(state, state.tasks, codes, L, state.tasks)
+            self._state = state
         return self
 
     def objective(self) -> float:
         """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
-        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
-        L = self.dictionary_
-        S = self.codes_
-        parts = [record.model.losses(L @ S[u].T) for u, record in self.tasks_.items()]
-        codes = np.vstack(list(S.values()))
-        loss = np.concatenate(parts) + self.code_penalty * np.abs(codes).sum(1)
+        check_is_fitted(self)
+        state = self._learned_state("dictionary_")
+        L = state.dictionary
+        losses = [r.model.losses(L @ state.codes[task].T) for task, r in state.tasks.items()]
+        codes = np.vstack(list(state.codes.values()))
+        loss = np.concatenate(losses) + self.code_penalty * np.abs(codes).sum(1)
         return float(np.mean(loss) + self.dictionary_penalty * np.sum(L * L))
 
-    def _check_known(self, task: Hashable) -> None:
-        if not getattr(self, "tasks_", None):
-            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
-        try:
-            known = task in self.tasks_
-        except TypeError:
-            raise TypeError(f"task={task!r} is not hashable: use a string or tuple") from None
-        if not known:
-            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.tasks_)}")
+    @property
+    def dictionary_(self) -> Floats:
+        """L, of shape (n_features, n_components); columns that no task uses are zero."""
+        return self._learned_state("dictionary_").dictionary
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return bool(getattr(self, "tasks_", None))
+    @property
+    def codes_(self) -> dict[Any, Floats]:
+        """Task to its codes, in the order of first appearance; a copy of the table."""
+        return dict(self._learned_state("codes_").codes)
+
+    @property
+    def sums_(self) -> DictionarySums | None:
+        """The running sums, with the direct solver."""
+        return self._learned_state("sums_").sums
 
     def coefficients(self, task: Hashable) -> tuple[Floats, Floats]:
         """The classifier of a task now: coefficients (m, n_features), intercepts (m,)."""
-        self._check_known(task)
-        V = self.dictionary_ @ self.codes_[task].T
-        return V.T, self.tasks_[task].model.intercepts(V)
+        state = self._known_state(task)
+        V = state.dictionary @ state.codes[task].T
+        return V.T, state.tasks[task].model.intercepts(V)
 
     def decision_function(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Scores: (n,), positive for the second class, or (n, n_classes).
@@ -670,14 +663,17 @@ class ELLA(BaseEstimator):
             A known task.
         """
         coefficients, intercepts = self.coefficients(task)
-        scores = safe_sparse_dot(self._check_features(X), coefficients.T) + intercepts
+        check_columns(self, X)
+        X = check_matrix(X, n_features=self.n_features_in_)
+        scores = safe_sparse_dot(X, coefficients.T) + intercepts
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of rows under the classifier of a task, shape (n,)."""
-        scores = self.decision_function(X, task=task)
+        now = copy.copy(self)  # of one state, whatever is learned meanwhile
+        scores = now.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.tasks_[task].classes[numbers]
+        return now.tasks_[task].classes[numbers]
 
     def predict_proba(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Probabilities (n, n_classes); one-vs-rest ones are scaled to the sum 1."""
@@ -697,53 +693,27 @@ class ELLA(BaseEstimator):
         task: Hashable,
     ) -> float:
         """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
-        return _hit_share(self.predict(X, task=task), y, sample_weight)
-
-    def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
-        """Forget everything and learn a table of rows, task by task.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        tasks : sequence of length n_samples
-            Task of each row. Tasks are learned in the order of their first row.
-
-        Returns
-        -------
-        self
-        """
-        fresh = clone(self)
-        for name, rows, labels in split_tasks(X, y, tasks):
-            fresh.partial_fit(rows, labels, task=name)
-        validate_data(fresh, X, skip_check_array=True)  # the names of columns
-        parameters = self.get_params(deep=False)
-        self.__dict__.update({k: v for k, v in fresh.__dict__.items() if k not in parameters})
-        return self
+        return accuracy(self.predict(X, task=task), y, sample_weight)
 
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, sums, models, rows."""
-        self._check_known(next(iter(getattr(self, "tasks_", {})), None))
-        models = [record.model for record in self.tasks_.values()]
-        sums = self.sums_
+        state = self._learned_state("state_parts_")
+        L = state.dictionary
+        sums = state.sums
+        models = [record.model for record in state.tasks.values()]
+        rows = []
+        for model in models:
+            X = model.X
+            rows += [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
         return {
-            "dictionary": self.dictionary_.nbytes,
-            "codes": sum(S.nbytes for S in self.codes_.values()),
+            "dictionary": 0 if L is None else L.nbytes,
+            "codes": sum(S.nbytes for S in state.codes.values()),
             "sums": 0 if sums is None else sums.A.nbytes + sums.b.nbytes,
             "models": sum(m.theta.nbytes + m.weights.nbytes + m.centres.nbytes for m in models),
-            "rows": sum(sum(part.nbytes for part in _parts(m.X)) for m in models),
+            "rows": sum(part.nbytes for part in rows),
         }
 
-
-# book/baselines/ella.ipynb#the-class
-def _parts(X: Matrix) -> tuple[NDArray[Any], ...]:
-    """The arrays that hold the rows."""
-    return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
-
-
-def _stacked(old: Matrix, new: Matrix) -> Matrix:
-    """Old rows above new ones; CSR if either is."""
-    if sparse.issparse(old) or sparse.issparse(new):
-        return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")
-    return np.vstack([old, new])
+    @classmethod
+    def _fields(cls) -> Field:
+        raise NotImplementedError("ELLA keeps the rows of all tasks: store it with pickle")

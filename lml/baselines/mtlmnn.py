@@ -620,5 +620,5 @@ def _in_features(S: Floats, Q: Floats | None, scale: float) -> FactoredMetric:
     """The metric in the features of a matrix for scaled rows of the row space Q."""
     S = scale * (S + S.T) / 2
     if Q is None:
-        return FactoredMetric(0.0, np.eye(len(S)), S)
-    return FactoredMetric(scale, Q, S - scale * np.eye(len(S)))
+        return FactoredMetric._trusted(0.0, np.eye(len(S)), S)
+    return FactoredMetric._trusted(scale, Q, S - scale * np.eye(len(S)))

@@ -346,7 +346,9 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         )
         self._note_columns(X)
         self.tasks_ = names
-        self.metrics_ = {t: FactoredMetric(0.0, basis, w) for t, w in zip(names, weights)}
+        self.metrics_ = {
+            name: FactoredMetric._trusted(0.0, basis, w) for name, w in zip(names, weights)
+        }
         self.basis_ = basis
         self.weights_ = weights
         self.gamma_ = gamma

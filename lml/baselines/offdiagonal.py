@@ -22,7 +22,7 @@ from lml.coding import fista_iterates
 from lml.initialization import initial_dictionary
 from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.penalties import OffDiagonalL1, nearest_psd
-from lml.triplets import _check_triplets, nearest_triplets
+from lml.triplets import check_triplets, nearest_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
@@ -80,7 +80,7 @@ class TripletMap:
         self.distance = metric_type == "distance"
         self.projections = check_matrix(projections, "projections", accept_sparse=False)
         n_samples = len(self.projections)
-        self.triplets = _check_triplets(triplets, n_samples)
+        self.triplets = check_triplets(triplets, n_samples)
         if not len(self.triplets):
             raise ValueError("triplets is empty: give at least one triplet")
         # the pairs (i, j) and (i, k) that occur, and where each triplet finds its two
@@ -558,7 +558,9 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
             rng = check_random_state(self.random_state)
             L = initial_dictionary(X, codes, self.n_components, random_state=rng)
         else:
-            L = check_matrix(self.dictionary, "dictionary", X.shape[1], accept_sparse=False)
+            L = check_matrix(
+                self.dictionary, "dictionary", X.shape[1], accept_sparse=False, copy=True
+            )
         plane = TripletMap(times_transpose(X, L), triplets, self.metric_type)
         psd = self.metric_type == "distance" if self.psd is None else bool(self.psd)
         # strengths free of units, eqs. (offdiagonal-units) and (offdiagonal-top)
@@ -571,7 +573,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
             n_iter += found.n_iter
         fitted.dictionary_ = L
         fitted.code_ = found.code
-        fitted.metric_ = FactoredMetric(0.0, L, found.code)
+        fitted.metric_ = FactoredMetric._trusted(0.0, L, found.code)
         fitted.objective_ = found.objective
         fitted.gap_ = found.gap
         fitted.objective_history_ = found.history[:, 2]

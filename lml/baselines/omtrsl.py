@@ -190,7 +190,7 @@ def _kernel_metrics(
     K = K[used][:, used]
     metrics = []
     for c in weights[:, used]:
-        metric = start + FactoredMetric(0.0, X[used], sparse.diags_array(c) @ K)
+        metric = start + FactoredMetric._trusted(0.0, X[used], sparse.diags_array(c) @ K)
         if not sparse.issparse(X) and X.shape[1] <= len(used):
             metric = FactoredMetric.from_dense(metric.to_dense())
         metrics.append(metric)
@@ -300,10 +300,8 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         n_features = parts[0].shape[1]
         start = starting_metric(self.init, n_features)
         owners, triplets = _stream(codes, self.n_steps, self.random_state)
-        if sparse.issparse(parts[0]):
-            rows = sparse.vstack(parts, format="csr")
-        else:
-            rows = np.concatenate(parts)
+        stack = sparse.vstack if sparse.issparse(parts[0]) else np.concatenate
+        rows = stack(parts)
         if sparse.issparse(rows) or len(rows) <= max(2000, n_features):
             task_of_row = np.repeat(np.arange(len(names)), [len(own) for own in codes])
             weights = relation[:, task_of_row]

@@ -18,9 +18,9 @@ from lml.metrics import FactoredMetric
 from lml.single_task import TaskMetricsMixin
 from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
+    check_known_task,
     check_parameters,
     check_table,
-    check_task,
     check_two_classes,
     encode_labels,
     flag,
@@ -148,9 +148,7 @@ class JointMetricsMixin(TaskMetricsMixin):
         """The metric of a task, a FactoredMetric; an error lists the known tasks."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
-        check_task(task)
-        if task not in self.metrics_:
-            raise ValueError(f"task {task!r} is not known; known tasks: {list(self.metrics_)}")
+        check_known_task(task, self.metrics_)
         return self.metrics_[task]
 
     def __sklearn_is_fitted__(self) -> bool:
