@@ -15,7 +15,6 @@ import joblib
 import numpy as np
 
 from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
-from lml.base import _lock as _shell_lock
 from lml.dictionary import (
     DictionaryStep,
     GradientMemory,
@@ -44,12 +43,7 @@ from lml.utils.linalg import is_symmetric, times_transpose
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
     Rule,
-    check_matrix,
     check_parameters,
-    check_table,
-    check_task,
-    check_two_classes,
-    column_names,
     flag,
     one_of,
     optional,
@@ -793,39 +787,3 @@ _MEMORY = RecordField(
         },
     },
 )
-
-
-# book/lifelong.ipynb#the-class
-# Former names: for modules that do not use the shell yet.
-_columns = column_names
-_lock = _shell_lock
-_check_name = check_task
-_check_hashable = check_task
-_check_table = check_table
-
-
-def _check_rows(X: Any, n_features: int | None = None) -> Matrix:
-    return check_matrix(X, "X", n_features, order="C")
-
-
-def _check_classes(y: Indices, task: Hashable) -> None:
-    check_two_classes(y, list(set(y.tolist())), f"y of task {task!r}")
-
-
-def _check_seed(random_state: Any) -> None:
-    seed().check("random_state", random_state)
-
-
-def _check_choice(name: str, value: Any, choices: Any) -> None:
-    one_of(*choices).check(name, value)
-
-
-def _check_number(name: str, value: Any, least: float, **options: Any) -> None:
-    (whole(int(least)) if options.get("whole") else real(least)).check(name, value)
-
-
-def _fits(value: Any, kind: type) -> bool:
-    """Whether a value is of a type and, if a number, finite and not negative."""
-    if kind in (int, float):
-        return type(value) is kind and 0 <= value < np.inf
-    return kind is object or type(value) is kind

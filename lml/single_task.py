@@ -141,11 +141,6 @@ class TaskMetricsMixin:
         """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
         return -self.pair_score(pairs, task=task)
 
-    # book/single_task.ipynb#what-is-refused
-    def _check_columns(self, X: MatrixLike) -> None:
-        """Refuse a data frame whose columns are not those that were learned."""
-        check_columns(self, X)
-
     # book/single_task.ipynb#the-view-of-one-task
     def for_task(self, task: Hashable) -> "TaskTransformer":
         """One task as a fitted scikit-learn transformer, as it is known now.

@@ -7,7 +7,6 @@ parameters into JSON and back, value and type.
 """
 
 import contextlib
-import copy
 import importlib
 import io
 import json
@@ -21,7 +20,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,6 @@ __all__ = [
     "Field",
     "OptionalField",
     "RecordField",
-    "SavedLearnerMixin",
     "SizeField",
     "TableField",
     "ValueField",
@@ -705,110 +703,3 @@ def unpack(field: Field, form: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     unused = [name for name, left in source.arrays.items() if len(left)]
     expect(not unused, "arrays that nothing uses", unused, "empty")
     return value
-
-
-# book/state.ipynb#a-learner-that-saves-itself
-class SavedLearnerMixin:
-    """`save` and `load` of a learner whose attribute `_state` is all that it has learned.
-
-    The learner gives `_kind`, its name in the file, `_versions`, the layouts of the state that
-    it can read, and `_packed`, `_unpacked`, `_check_parameters` and `state_parts_`.
-
-    Notes
-    -----
-    Derived in chapter 32 (state), eqs. (state-round-trip) and (state-atomic).
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from lml.plda import LifelongPLDA
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     LifelongPLDA(30).save(f"{folder}/learner")
-    ...     LifelongPLDA.load(f"{folder}/learner").n_components
-    30
-    """
-
-    _kind: ClassVar[str]
-    _versions: ClassVar[tuple[int, ...]] = (1,)
-    _state: Any = None
-    _check_parameters: Callable[[], None]
-
-    def _packed(self, arrays: dict[str, Any]) -> tuple[int, Any]:
-        """Layout and JSON form of the state, None if there is none; its arrays go to `arrays`."""
-        raise NotImplementedError
-
-    @classmethod
-    def _unpacked(cls, version: int, form: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-        """The state that `_packed` took apart, or an error that names what does not fit."""
-        raise NotImplementedError
-
-    @property
-    def state_parts_(self) -> dict[str, int]:
-        """Bytes of each part of the state."""
-        raise NotImplementedError
-
-    @property
-    def state_nbytes_(self) -> int:
-        """Bytes of everything that is kept between two tasks."""
-        return sum(self.state_parts_.values())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner to a file, which another one that is there gives way to.
-
-        Parameters
-        ----------
-        path : str or path
-            Holds the old file or the new one at any time, whatever happens.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a task, a label or a parameter cannot be stored (see `lml.state.encode`), or a
-            parameter is not valid. Nothing is written then.
-
-        Notes
-        -----
-        Derived in chapter 32 (state), eqs. (state-atomic) and (state-size).
-        """
-        now = copy.copy(self)
-        arrays: dict[str, Any] = {}
-        now._check_parameters()
-        version, state = now._packed(arrays)
-        meta = {"state": state, "parameters": encode_parameters(now, arrays)}
-        write_state(path, self._kind, version, meta, arrays)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The learner in a file that `save` wrote; the next visit goes on bit for bit.
-
-        Parameters
-        ----------
-        path : str or path
-
-        Returns
-        -------
-        learner
-            One of the class that is asked.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be opened.
-        ValueError
-            If it holds no learner of this kind and a known version, is damaged, or its parts do
-            not belong together. Nothing in it is executed.
-
-        Notes
-        -----
-        Derived in chapter 32 (state), eqs. (state-round-trip) and (state-bound).
-        """
-        version, meta, arrays = read_state(path, cls._kind, cls._versions)
-        with reading(path):
-            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
-            expect(fits, "entries", meta, "state and parameters")
-            state = cls._unpacked(version, meta["state"], arrays)
-            learner = cls(**decode_parameters(meta["parameters"], arrays))
-            learner._check_parameters()
-            expect(not arrays, "arrays that nothing uses", list(arrays), "empty")
-            learner._state = state
-        return learner
