@@ -71,7 +71,7 @@ test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported ver
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
 
 kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
-	$(BIN)/python tests/kill_stream.py --tasks 1000 --kills 40
+	$(BIN)/python tests/support/kill_stream.py --tasks 1000 --kills 40
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests
