@@ -37,6 +37,7 @@ def pytest_configure(config):
         settings.load_profile("fast")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config, items):
     """Mark studies and builds; with --fast leave out all but one learner of each family."""
     for item in items:
