@@ -166,9 +166,9 @@ STANDS_FOR_NONE = {
 }
 
 
-@check(missing=STANDS_FOR_NONE)
-def check_a_label_that_stands_for_none_is_named(entry, missing):
-    labels = [Decimal(int(label)) for label in Y0]
+@check(missing=STANDS_FOR_NONE, others=["decimals", "words"])
+def check_a_label_that_stands_for_none_is_named(entry, missing, others):
+    labels = [Decimal(int(c)) if others == "decimals" else "ab"[c] for c in Y0]
     labels[5] = STANDS_FOR_NONE[missing]
     assert_refused(entry, X0, labels, r"y\[5\]")
 
