@@ -22,6 +22,24 @@ settings.load_profile("repeatable")
 # Test modules of the laboratory, which measures the learners, by their names after `test_`.
 STUDIES = {"ablations", "benchmarks", "comparison", "experiments", "studies", "transfer"}
 BUILDS = {"book_builds", "cluster"}
+# Modules of some ten seconds: files that are damaged, threads, long streams, large data.
+SLOW = {
+    "baselines_mtlmnn",
+    "baselines_offdiagonal",
+    "lifelong_files",
+    "lifelong_input",
+    "lifelong_many",
+    "lifelong_threads",
+    "linear",
+    "plda_families",
+    "plda_state",
+    "plda_sums",
+    "readers",
+    "real_data",
+    "stored_data",
+    "task_pipelines",
+    "task_views",
+}
 
 
 def pytest_addoption(parser):
@@ -42,10 +60,9 @@ def pytest_collection_modifyitems(config, items):
     """Mark studies and builds; with --fast leave out all but one learner of each family."""
     for item in items:
         name = item.path.stem.removeprefix("test_")
-        if name in STUDIES:
-            item.add_marker("studies")
-        elif name in BUILDS:
-            item.add_marker("builds")
+        for mark, modules in (("studies", STUDIES), ("builds", BUILDS), ("slow", SLOW)):
+            if name in modules:
+                item.add_marker(mark)
     if not config.getoption("--fast"):
         return
     from registry import FIRST_OF_FAMILY
@@ -59,11 +76,3 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if not is_fast(item)]
     items[:] = [item for item in items if is_fast(item)]
     config.hook.pytest_deselected(items=left_out)
-
-
-@pytest.fixture(scope="session")
-def digits_tasks():
-    """The four tasks of the digits, with the book's seed; not to be written to."""
-    from lml.datasets import load_digits_tasks
-
-    return load_digits_tasks(random_state=0)

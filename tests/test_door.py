@@ -17,9 +17,11 @@ from lml.utils.validation import (
     InvalidParameterError,
     Rule,
     as_labels,
+    check_columns,
     check_dense,
     check_finite,
     check_kind,
+    check_known_task,
     check_matrix,
     check_n_neighbors,
     check_new_samples,
@@ -239,6 +241,15 @@ def test_new_samples_have_the_columns_that_were_learned():
         check_new_samples(learner, frame)
 
 
+def test_columns_are_compared_where_names_were_learned():
+    learner, frame = BaseEstimator(), pd.DataFrame(X0, columns=["a", "b", "c"])
+    assert check_columns(learner, frame) is None  # none were learned
+    check_samples(learner, frame, Y0)
+    assert check_columns(learner, frame) is None
+    with pytest.raises(ValueError, match="feature names should match"):
+        check_columns(learner, frame[["b", "a", "c"]])
+
+
 def test_names_of_columns_are_those_of_a_frame():
     assert column_names(pd.DataFrame(X0, columns=["p", "q", "r"])) == ("p", "q", "r")
     assert column_names(pd.DataFrame(X0)) is None  # numbers are no names
@@ -360,6 +371,16 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
 def test_other_names_are_refused(name, error, said):
     with pytest.raises(error, match=said):
         check_task(name)
+
+
+def test_an_unknown_task_is_answered_with_the_first_known_ones():
+    assert check_known_task("p", {"p": 1}) is None
+    with pytest.raises(ValueError, match=r"task 0 is not known; known tasks: \['p', \('a', 1\)\]$"):
+        check_known_task(0, {"p": 1, ("a", 1): 2})
+    with pytest.raises(ValueError, match=r"known tasks: \[0, 1, .* 9\] and 5 more$"):
+        check_known_task("p", range(15))
+    with pytest.raises(TypeError, match=r"task=\[\] is not hashable"):
+        check_known_task([], {"p": 1})
 
 
 def test_a_table_has_a_sample_a_label_and_a_name_in_each_line():
