@@ -285,3 +285,26 @@ def test_every_reader_of_pins_reads_the_one_list_below_jupyter_book_2():
     for text in project["dependencies"]:
         bound = Requirement(text)
         assert next(iter(pinned[bound.name].specifier)).version in bound.specifier
+
+
+def test_each_test_is_run_by_one_target():
+    recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "tools/tangle.py --check" in recipes.partition("\ntest: ")[2].partition("\n\n")[0]
+    assert '-m "not studies and not builds" tests' in recipes
+    assert '-m "studies or builds" tests' in recipes
+    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert [step for step in steps if step.startswith("make ")] == [
+        "make test",
+        "make test-studies",
+        "make book",
+    ]
+
+
+LONG = {"test_plda.py"}  # to be split
+
+
+def test_no_test_module_imports_another_and_none_is_long():
+    for path in (ROOT / "tests").glob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^(from|import) test_", text, re.M), path.name
+        assert len(text.splitlines()) <= 600 or path.name in LONG, path.name
