@@ -24,10 +24,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book test test-fast test-studies test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_cases chapters readme site structure tangle
+BOOK_TESTS := benchmarks book_builds chapters readme site structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -53,13 +53,20 @@ book: $(VENV)/ready  ## build lml from the chapters, execute them, render the si
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
-test: $(VENV)/ready  ## tangle check, ruff, mypy, pytest, nbval and the contract of the chapters
+test: $(VENV)/ready  ## all but test-studies: tangle check, ruff, mypy, pytest, nbval, contract
 	$(BIN)/python tools/tangle.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check lml tests tools benchmarks book/_ext
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python -m pytest -n $(JOBS) -m "not studies and not builds" tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
+
+test-fast: $(VENV)/ready  ## in a minute: one learner of each family, few examples, no notebooks
+	$(BIN)/python -m pytest -n $(JOBS) --fast $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
+
+test-studies: $(VENV)/ready  ## tests of the laboratory, of built books, clusters, killed processes; dist
+	$(BIN)/python -m pytest -n $(JOBS) -m "studies or builds" tests
+	$(MAKE) dist
 
 $(OLDEST)/ready: requirements-oldest.txt pyproject.toml
 	$(PYTHON_OLDEST) -m venv --clear $(OLDEST)
@@ -71,7 +78,7 @@ test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported ver
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
 
 kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
-	$(BIN)/python tests/kill_stream.py --tasks 1000 --kills 40
+	$(BIN)/python tests/support/kill_stream.py --tasks 1000 --kills 40
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests

@@ -1,8 +1,8 @@
 """The contract that every page of the book keeps, and what each kind of page keeps besides.
 
 The kind stands in the notebook's metadata: ``"lml": {"kind": "workshop"}``. There a workshop page
-may also name test modules that check what it exports: ``"tests": ["odd_uses"]`` is
-tests/test_odd_uses.py.
+may also name test modules that check what it exports: ``"tests": ["streams"]`` is
+tests/test_streams.py.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def test_chapter_keeps_the_contract(book, name):
 
 
 # Pages with public functions that neither they nor their test modules name yet.
-OWED = {"door", "state", "experiments"}
+OWED = {"state", "experiments"}
 
 
 @pytest.mark.parametrize(
@@ -314,6 +314,45 @@ def test_contract_rejects_a_bad_cell(source, said):
     notebook = good_chapter()
     notebook.cells.append(figure_cell(source))
     assert said in check(notebook)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("assert ax\nplt.plot(x);", "ends with ';': end figure cells with plt.show()"),
+        ("assert ax\nfig", "shows a figure but does not end with plt.show()"),
+        ("assert ax\nplt.subplots()", "shows a figure but does not end with plt.show()"),
+        ("assert ax\nplt.show();", "ends with ';': end figure cells with plt.show()"),
+    ],
+)
+def test_a_figure_cell_is_asked_for_plt_show(source, said):
+    notebook = good_chapter()
+    notebook.cells.append(figure_cell(source))
+    assert f"cell {len(notebook.cells) - 1} {said}" in check(notebook)
+
+
+@pytest.mark.parametrize("name", ["conda-env-py", "python", "Python 3", "", None])
+def test_another_kernel_fails_the_contract(name):
+    notebook = good_chapter()
+    assert check(notebook) == ""
+    notebook.metadata.kernelspec["name"] = name
+    assert "the kernel is not python3" in check(notebook)
+    del notebook.metadata["kernelspec"]
+    assert "the kernel is not python3" in check(notebook)
+
+
+@pytest.mark.parametrize(
+    "text", ["np.float64(0.5)", "np.int64(3)", "np.True_", "[np.uint8(1)]", "np.str_('a')"]
+)
+def test_a_numpy_scalar_as_a_last_line_is_refused(text):
+    notebook = good_chapter()
+    output = nbformat.v4.new_output("execute_result", data={"text/plain": text}, execution_count=2)
+    notebook.cells.append(
+        nbformat.v4.new_code_cell("assert x\nx", execution_count=2, outputs=[output])
+    )
+    assert f"cell {len(notebook.cells) - 1} prints a numpy scalar" in check(notebook)
+    output.data["text/plain"] = "0.5"
+    assert check(notebook) == ""
 
 
 def _uncite(notebook):

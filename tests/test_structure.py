@@ -262,3 +262,49 @@ def test_calls_of_a_second_visit_are_shown_for_each_learner(capsys):
     shown = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[0] for line in shown] == list(count_calls.learners())
     assert all(int(number) > 0 for line in shown for number in line.split()[1:])
+
+
+def test_every_reader_of_pins_reads_the_one_list_below_jupyter_book_2():
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert all([s.operator for s in pin.specifier] == ["=="] for pin in pins)
+    names = [re.sub("[-_.]+", "-", pin.name).lower() for pin in pins]
+    assert len(set(names)) == len(names)
+    assert {"jupyter-book": "1"}.items() <= {
+        name: str(next(iter(pin.specifier)).version)[0] for name, pin in zip(names, pins)
+    }.items()
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    assert environment[-1]["pip"] == ["-r requirements.txt", "-e ."]
+    assert [d.split("=")[0].split(">")[0] for d in environment[:-1]] == ["python", "pip"]
+    assert "install --quiet -r requirements.txt" in (ROOT / "Makefile").read_text()
+    others = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]
+    for path in others:
+        assert "jupyter-book==" not in path.read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = dict(zip(names, pins))
+    for text in project["dependencies"]:
+        bound = Requirement(text)
+        assert next(iter(pinned[bound.name].specifier)).version in bound.specifier
+
+
+def test_each_test_is_run_by_one_target():
+    recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "tools/tangle.py --check" in recipes.partition("\ntest: ")[2].partition("\n\n")[0]
+    assert '-m "not studies and not builds" tests' in recipes
+    assert '-m "studies or builds" tests' in recipes
+    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert [step for step in steps if step.startswith("make ")] == [
+        "make test",
+        "make test-studies",
+        "make book",
+    ]
+
+
+LONG = {"test_plda.py"}  # to be split
+
+
+def test_no_test_module_imports_another_and_none_is_long():
+    for path in (ROOT / "tests").glob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^(from|import) test_", text, re.M), path.name
+        assert len(text.splitlines()) <= 600 or path.name in LONG, path.name

@@ -530,3 +530,25 @@ def test_chapters_with_other_letters_are_tangled_where_the_locale_has_none(book,
 
 def test_the_package_says_its_version(book):
     assert '__version__ = "1.2.3"' in book(export("A = 1"))["__init__.py"]
+
+
+def test_two_chapters_that_export_one_name_are_both_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tangle, "ROOT", tmp_path)
+    write_book(tmp_path, {"first": [DOC, export("A = 1")], "second": [DOC, export("B = 2\nA = 3")]})
+    with pytest.raises(tangle.TangleError) as caught:
+        tangle.build(tmp_path)
+    assert "book/first.ipynb, cell 2" in str(caught.value)
+    assert "book/second.ipynb, cell 2" in str(caught.value)
+
+
+def test_a_hand_edit_names_the_module_the_chapter_and_both_lines(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tangle, "ROOT", tmp_path)
+    write_book(tmp_path, {"first": [DOC, export("def f():\n    return 1")]})
+    assert tangle.main([]) == 0
+    module = tmp_path / "lml" / "first.py"
+    module.write_text(module.read_text().replace("return 1", "return 2"))
+    capsys.readouterr()
+    assert tangle.main(["--check"]) == 1
+    said = capsys.readouterr().out
+    assert "lml/first.py is not what book/first.ipynb gives" in said
+    assert "the file has 'return 2', the chapter gives 'return 1'" in said

@@ -357,8 +357,11 @@ def check_dense(A: MatrixLike, name: str, **options: Any) -> Floats:
 # book/door.ipynb#labels
 def as_labels(y: LabelsLike) -> list[Any]:
     """The labels as they are, a list: an array would turn 1 and "1" into one class."""
-    if isinstance(y, (list, tuple)) and not any(isinstance(v, (list, np.ndarray)) for v in y):
-        return list(y)
+    if isinstance(y, (list, tuple)):
+        # np.ma.masked is an array, and a label that stands for none
+        columns = [v for v in y if isinstance(v, (list, np.ndarray)) and v is not np.ma.masked]
+        if not columns:
+            return list(y)
     column = column_or_1d(y, warn=True)
     if np.ma.is_masked(y):  # a masked label is None
         column = np.ma.array(column, mask=np.ma.getmaskarray(np.ma.asarray(y)).ravel())

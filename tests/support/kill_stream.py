@@ -1,8 +1,8 @@
 """Stream tasks through `save`, kill the process at random moments, `load`, go on.
 
-Usage: ``python tests/kill_stream.py --tasks 1000 --kills 40``. The exit status is 0 when after
-every kill the file held all that had been reported as saved, and the last file equals, byte for
-byte, that of a learner which was never stopped nor saved before its end.
+Usage: ``python tests/support/kill_stream.py --tasks 1000 --kills 40``. The exit status is 0 when
+after every kill the file held all that had been reported as saved, and the last file equals, byte
+for byte, that of a learner which was never stopped nor saved before its end.
 """
 
 from __future__ import annotations
