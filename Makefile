@@ -102,12 +102,12 @@ site-check: $(VENV)/ready  ## open every built page in headless Chromium (after 
 	$(BIN)/python tools/site_check.py
 
 results: $(VENV)/ready  ## run what is missing of the experiments on real data, then the report
-	$(BIN)/python -m lml.studies.experiments run --jobs 2
-	$(BIN)/python -m lml.studies.ablations run penalty size tasks --jobs 2
-	$(BIN)/python -m lml.studies.transfer run --jobs 2
+	$(BIN)/python -m lml.studies run --jobs 2
+	$(BIN)/python -m lml.studies ablations --jobs 2
+	$(BIN)/python -m lml.studies transfer --jobs 2
 
 verify: $(VENV)/ready  ## run a slice of the experiments again and compare bit for bit
-	$(BIN)/python -m lml.studies.experiments verify --repeats 1 --systems euclidean oasis logistic omtrsl
+	$(BIN)/python -m lml.studies verify --splits 1 --systems euclidean oasis logistic omtrsl
 
 # What metric-learn needs clashes with the pins of the book: the peers have their own environment.
 $(PEERS)/pins: benchmarks/requirements-peers.txt

@@ -8,7 +8,6 @@ are those of the processor, so that other work on the machine counts as little a
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import platform
 import resource
@@ -24,6 +23,7 @@ import numpy as np
 
 from benchmarks.growth import STEPS
 from benchmarks.rows import ELSEWHERE, ROWS, WIDTHS, Row
+from lml.studies.results import append_rows, read_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
@@ -195,23 +195,22 @@ def write(
 
     Those of rows that this checkout does not have stay too, at the end, unless told otherwise.
     """
-    keys, old, order = KEYS[path.name], [], _order()
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            old = list(csv.DictReader(file))
-    old = [row for row in old if row[keys[0]] in order or not only_known]
+    name = KEYS[path.name][0]
+    order = _order()
+    old = [row for row in read_rows(path) if row[name] in order or not only_known]
     new = [{key: _text(value) for key, value in line.items()} for line in lines]
-    if keys[0] == "step":  # sizes that a step no longer has go
+    if name == "step":  # sizes that a step no longer has go
         old = [row for row in old if row["step"] not in {line["step"] for line in new}]
-    table = {tuple(row[key] for key in keys): row for row in (*old, *new)}
-    rows = sorted(table.values(), key=lambda row: order.get(row[keys[0]], len(order)))
+    table = {tuple(row[key] for key in KEYS[path.name]): row for row in (*old, *new)}
+    rows = sorted(table.values(), key=lambda row: order.get(row[name], len(order)))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    with part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: row.get(key, "") for key in columns} for row in rows)
-    part.replace(path)  # Ctrl-C leaves the old file or the new one
+    part.unlink(missing_ok=True)
+    if rows:
+        append_rows(part, [{key: row.get(key, "") for key in columns} for row in rows])
+        part.replace(path)  # Ctrl-C leaves the old file or the new one
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _order() -> dict[str, int]:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.datasets import load_digits_tasks
 from lml.evaluation import backward_transfer, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
+from lml.neighbors import k_nearest, majority_vote
 from lml.oasis import OASIS
 from lml.studies import ablations
 from lml.studies.ablations import (
@@ -22,6 +23,8 @@ from lml.studies.ablations import (
     FRACTIONS,
     POLICIES,
     SIZES,
+    StepRow,
+    Unit,
     best_on_validation,
     change_since_arrival,
     chosen_for,
@@ -29,8 +32,10 @@ from lml.studies.ablations import (
     penalty_path,
     run_ablation,
 )
-from lml.studies.comparison import read_rows, split_errors
+from lml.studies.comparison import split_errors
 from lml.studies.experiments import Protocol
+from lml.studies.results import read_rows
+from lml.studies.systems import Recalled
 
 RESULTS = Path(__file__).parent.parent / "results"
 OWN = {"aggressiveness": 0.1, "n_steps": 200}
@@ -64,8 +69,16 @@ def small(monkeypatch, tmp_path):
     return folders | {"datasets": ["digits"], "progress": False}
 
 
-def run(small, name, n_repeats=1, systems=SIZE, **changes):
-    options = {"systems": systems, "n_repeats": n_repeats} | small | changes
+def error_of(metric, metric_type, task):
+    """Error of three neighbours on the test rows, by the search of the package."""
+    if metric_type == "distance":
+        metric = metric.psd()
+    nearest, _ = k_nearest(metric, task.X_test, task.X_train, metric_type, 3)
+    return np.mean(majority_vote(task.y_train[nearest]) != task.y_test)
+
+
+def run(small, name, n_splits=1, systems=SIZE, **changes):
+    options = {"systems": systems, "n_splits": n_splits} | small | changes
     return read_rows(run_ablation(name, **options)[0])
 
 
@@ -76,15 +89,15 @@ def test_parameters_come_from_the_runners_file(tmp_path):
 
 
 def test_a_missing_file_system_or_split_is_named_before_anything_runs(small, tmp_path, monkeypatch):
-    loud = replace(ablations.ABLATIONS["size"], run=lambda *job: pytest.fail(f"ran {job}"))
+    loud = replace(ablations.ABLATIONS["size"], run=lambda unit: pytest.fail(f"ran {unit}"))
     monkeypatch.setitem(ablations.ABLATIONS, "size", loud)
-    with pytest.raises(FileNotFoundError, match=r"digits\.csv is missing.*experiments run digits"):
+    with pytest.raises(FileNotFoundError, match=r"digits\.csv is missing.*studies run digits"):
         run(small, "size", base=tmp_path / "elsewhere")
     write_choices(small["base"], {"oasis": OWN})
     with pytest.raises(ValueError, match=r"no row of scml on split 0.*--systems scml"):
         run(small, "size", systems=["lifelong-scml"])
     with pytest.raises(ValueError, match="no row of oasis on split 2"):
-        run(small, "size", n_repeats=3)
+        run(small, "size", n_splits=3)
     assert not small["out"].exists()
 
 
@@ -106,8 +119,9 @@ def test_at_full_size_without_penalty_it_is_the_base_learner(small):
     whole = [r for r in rows if (r["n_components"], r["code_penalty"]) == ("64", "0.0")]
     for t, r in zip(load_digits_tasks(random_state=0), whole, strict=True):
         base = OASIS(**OWN, random_state=0).fit(t.X_train, t.y_train)
-        alone = ablations._error(base.metric_, "similarity", t, "test", 3)
-        assert float(r["error"]) == pytest.approx(alone, abs=0.005)
+        assert float(r["error"]) == pytest.approx(
+            error_of(base.metric_, "similarity", t), abs=0.005
+        )
         assert float(r["captured"]) == pytest.approx(1.0)
 
 
@@ -139,11 +153,11 @@ def test_a_killed_run_is_taken_up_without_repeating_anything(small, monkeypatch,
     one_go = run(small, name, 2, out=tmp_path / "one")
     real, ran = ABLATIONS[name].run, []
 
-    def killed_at_the_third(*job):
-        ran.append(job)
+    def killed_at_the_third(unit):
+        ran.append(unit)
         if len(ran) == 3:
             raise KeyboardInterrupt
-        return real(*job)
+        return real(unit)
 
     killed = replace(ablations.ABLATIONS[name], run=killed_at_the_third)
     monkeypatch.setitem(ablations.ABLATIONS, name, killed)
@@ -154,7 +168,7 @@ def test_a_killed_run_is_taken_up_without_repeating_anything(small, monkeypatch,
     )
     finished = run(small, name, 2)
     assert finished == one_go
-    jobs = [job[:4] for job in ran]
+    jobs = [(unit.split, unit.system, unit.part) for unit in ran]
     assert len(jobs) == len(set(jobs)) + 1  # only the one that was killed ran twice
     again = len(ran)
     assert run(small, name, 2) == one_go
@@ -214,7 +228,7 @@ def test_penalty_rows_are_errors_of_the_learner(small):
     parameters = json.loads(own[0]["parameters"])
     learner = OffDiagonalLearner(**parameters, penalty=1.0, random_state=0)
     learner.fit(task.X_train, task.y_train)
-    error = ablations._error(learner.metric_, "distance", task, "test", 3)
+    error = error_of(learner.metric_, "distance", task)
     assert float(own[0]["error"]) == pytest.approx(error, abs=1e-6)
     assert [float(r["off_diagonal"]) > 0 for r in own] == [False, True]
     assert all(float(r["gap"]) <= 1e-3 for r in own)
@@ -235,11 +249,11 @@ def test_steps_are_those_of_a_stream_and_begin_with_the_base_learner_alone(small
     base = OASIS(**OWN)
     for t in tasks:
         alone = clone(base).set_params(random_state=0).fit(t.X_train, t.y_train)
-        error = ablations._error(alone.metric_, "similarity", t, "test", 3)
+        error = error_of(alone.metric_, "similarity", t)
         first = [r for r in rows if (r["n_learnt"], r["task"]) == ("0", t.name)]
         assert [float(r["error"]) for r in first] == [pytest.approx(error, abs=1e-6)]
     given = POLICIES[policy] | {"n_components": 20, "code_penalty": 0.01}
-    keep = ablations._Recalled(base.set_params(random_state=0), ablations._Fits())
+    keep = Recalled(base.set_params(random_state=0), {})
     R = evaluate_stream(LifelongMetricLearner(keep, random_state=0, **given), tasks, n_neighbors=3)
     for s in range(4):
         after = [float(r["error"]) for r in rows if r["n_learnt"] == str(s + 1)]
@@ -248,12 +262,12 @@ def test_steps_are_those_of_a_stream_and_begin_with_the_base_learner_alone(small
     np.testing.assert_allclose(change, -100 * backward_transfer(R.accuracy), atol=1e-3)
 
 
-def test_folds_mean_that_validation_rows_are_learnt_from(monkeypatch):
-    protocol = Protocol(load_digits_tasks, n_folds=3)
-    tasks, _ = ablations._split(protocol, 0)
-    plain = load_digits_tasks(random_state=0)
-    for merged, t in zip(tasks, plain, strict=True):
-        assert len(merged.y_train) == len(t.y_train) + len(t.y_validation)
+def test_folds_mean_that_validation_rows_are_learnt_from(small, monkeypatch):
+    monkeypatch.setitem(ablations.DATASETS, "digits", Protocol(load_digits_tasks, (3,), n_folds=3))
+    plain = {t.name: t for t in load_digits_tasks(random_state=0)}
+    for row in run(small, "tasks"):
+        t = plain[row["task"]]
+        assert int(row["n_train"]) == len(t.y_train) + len(t.y_validation)
 
 
 def table(values, column="n_components"):
@@ -280,7 +294,7 @@ def test_curves_are_in_the_order_of_numbers_and_of_splits():
 
 def test_a_curve_with_a_hole_is_refused():
     rows = table({("40", 0): (1, 1), ("40", 1): (1, 1), ("80", 0): (1, 1)})
-    with pytest.raises(ValueError, match=r"40\.0: 2, 80\.0: 1.*studies\.ablations run"):
+    with pytest.raises(ValueError, match=r"40\.0: 2, 80\.0: 1.*studies ablations"):
         errors_by(rows, "n_components", "b")
     with pytest.raises(ValueError, match="splits of c"):
         errors_by(rows, "n_components", "c")
@@ -309,36 +323,23 @@ def test_the_ranges_are_the_papers():
 
 
 def test_the_command_line_says_what_is_missing(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "lml.studies.ablations",
-        "run",
-        "size",
-        "--base",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "lml.studies", "ablations", "--studies", "size"]
+    command += ["--base", str(tmp_path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "sentiment.csv is missing" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_common_columns_are_in_the_order_of_the_fields():
+def test_a_row_has_the_columns_of_its_unit():
     t = load_digits_tasks(random_state=0)[0]
-    common = ablations._common("digits", 1, "s", t, 0.25, 3, OWN)
-    row = asdict(ablations.StepRow(*common, "codes", 2))
+    unit = Unit("digits", 1, "s", "codes", OWN, 3)
+    row = vars(StepRow(**unit.columns(t), error=0.25, old_tasks="codes", n_learnt=2))
     assert (row["dataset"], row["split"], row["system"], row["task"]) == ("digits", 1, "s", "0-1")
-    assert (row["error"], row["n_neighbors"], row["old_tasks"], row["n_learnt"]) == (
-        0.25,
-        3,
-        "codes",
-        2,
-    )
+    assert (row["error"], row["n_neighbors"], row["n_learnt"]) == (0.25, 3, 2)
     assert (row["n_train"], row["n_test"]) == (len(t.y_train), len(t.y_test))
     assert json.loads(row["parameters"]) == OWN
+    assert "numpy" in row["versions"]
 
 
 def test_half_a_unit_is_run_again(small):
@@ -368,16 +369,17 @@ def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
     for system in ablation.systems:
         for part in POLICIES if name == "tasks" else [None]:
             some = [r for r in rows if part in (None, r.get("old_tasks"))]
+            some = [r for r in some if r.get("code_penalty", "0.0") == "0.0"]
             curve = errors_by(some, COLUMNS[name], system)
             assert {len(errors) for errors in curve.values()} == {5}
 
 
 def test_a_system_without_a_part_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="'lifelong-oasis' has no part in 'penalty': use some of"):
+    with pytest.raises(ValueError, match="system='lifelong-oasis': give one of"):
         run_ablation("penalty", systems=["lifelong-oasis"], out=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_ablation_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="ablation 'depth' is not known: use one of"):
+    with pytest.raises(ValueError, match="ablation='depth': give one of"):
         run_ablation("depth", out=tmp_path, base=tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from benchmarks import loops, worker
 from benchmarks.growth import STEPS, Step, measure
 from benchmarks.rows import ELSEWHERE, ROWS, WIDTHS, Row
 from lml.oasis import passive_aggressive_step
+from lml.studies.results import append_rows, read_rows
 from lml.triplets import sample_triplets
 
 
@@ -87,8 +87,7 @@ def test_a_failed_run_is_recorded_and_the_others_go_on(in_process, monkeypatch, 
     assert [line["failed"] for line in lines] == ["peer: stopped after 3 s", ""]
     assert (lines[0]["agrees"], lines[0]["seconds"]) == (False, 1.0)
     assert "FAILED" in capsys.readouterr().out
-    with (tmp_path / "bench.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(tmp_path / "bench.csv")
     assert [row["row"] for row in rows] == ["first", "second"]
     assert rows[0]["failed"] == "peer: stopped after 3 s"
     assert (rows[1]["ratio"], rows[1]["agrees"], rows[1]["form"]) == ("2", "True", "quick")
@@ -102,8 +101,7 @@ def test_ctrl_c_keeps_the_finished_rows(in_process, tmp_path, capsys):
     in_process["broken"] = Row("work", lambda quick: {}, interrupted, two_ways().check)
     assert bench.main(["--only", "done", "broken", "--out", str(tmp_path)]) == 130
     assert "finished rows are in" in capsys.readouterr().err
-    with (tmp_path / "bench.csv").open() as file:
-        assert [row["row"] for row in csv.DictReader(file)] == ["done"]
+    assert [row["row"] for row in read_rows(tmp_path / "bench.csv")] == ["done"]
 
 
 def test_a_run_that_takes_too_long_is_stopped():
@@ -133,8 +131,7 @@ def test_rows_run_anew_replace_their_old_lines_only(tmp_path):
     line = {"row": "oasis-isolet", "peer": "numpy loop", "seconds": 1.0}
     bench.write(path, bench.COLUMNS, [line, {**line, "row": "oasis-sentiment"}])
     bench.write(path, bench.COLUMNS, [{**line, "seconds": 2.0}])
-    with path.open() as file:
-        rows = [(row["row"], row["seconds"]) for row in csv.DictReader(file)]
+    rows = [(row["row"], row["seconds"]) for row in read_rows(path)]
     assert rows == [("oasis-sentiment", "1"), ("oasis-isolet", "2")]  # in the order of the rows
     assert [p.name for p in tmp_path.iterdir()] == ["bench.csv"]
 
@@ -142,14 +139,10 @@ def test_rows_run_anew_replace_their_old_lines_only(tmp_path):
 def test_lines_of_rows_that_this_checkout_lacks_stay_unless_all_rows_run(tmp_path):
     path = tmp_path / "bench.csv"
     line = {"row": "from-elsewhere", "peer": "loop", "seconds": "3"}
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, bench.COLUMNS, restval="")
-        writer.writeheader()
-        writer.writerow(line)
+    append_rows(path, [dict.fromkeys(bench.COLUMNS, "") | line])
 
     def names():
-        with path.open() as file:
-            return [row["row"] for row in csv.DictReader(file)]
+        return [row["row"] for row in read_rows(path)]
 
     bench.write(path, bench.COLUMNS, [{"row": "oasis-isolet", "peer": "numpy loop"}])
     assert names() == ["oasis-isolet", "from-elsewhere"]
@@ -184,8 +177,7 @@ def test_a_step_measured_anew_keeps_no_old_sizes(tmp_path):
         lines = [{"step": "coding", "variable": "d", "value": n, "seconds": 0.1} for n in sizes]
         bench.write(path, bench.GROWTH, lines)
         bench.write(path, bench.GROWTH, [{"step": "re-coding", "value": 7}])
-    with path.open() as file:
-        found = [(row["step"], row["value"]) for row in csv.DictReader(file)]
+    found = [(row["step"], row["value"]) for row in read_rows(path)]
     assert found == [("coding", "2"), ("coding", "4"), ("re-coding", "7")]
 
 

@@ -1,6 +1,5 @@
 """Comparison of systems: against SciPy, by hand, by simulation, and on odd files."""
 
-import csv
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -22,7 +21,6 @@ from lml.studies.comparison import (
     mean_and_error,
     paired_difference,
     read_paper,
-    read_rows,
     results_table,
     split_errors,
 )
@@ -49,17 +47,6 @@ def rows():
     return make_rows(20 + hard + rng.normal([[0, 0], [3, 4]], 0.5, (7, 2, 2)))
 
 
-def test_reading_a_missing_an_empty_and_a_filled_file(tmp_path, rows):
-    assert read_rows(tmp_path / "none.csv") == []
-    (tmp_path / "empty.csv").write_text("")
-    assert read_rows(tmp_path / "empty.csv") == []
-    with (tmp_path / "full.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    assert read_rows(str(tmp_path / "full.csv")) == rows
-
-
 def test_split_errors_keeps_the_order_of_the_splits_not_of_the_file(rows):
     shuffled = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
     for task in ("x", "y", "average"):
@@ -76,6 +63,8 @@ def test_split_errors_says_what_is_missing(rows):
     with pytest.raises(ValueError, match="same number of tasks"):
         split_errors(rows[1:], "a")
     assert len(split_errors(rows[1:], "a", "y")) == 7  # one task alone can still be read
+    with pytest.raises(ValueError, match="split 0 has two rows of 'a' and task 'x': give those of"):
+        split_errors([*rows, rows[0]], "a")
 
 
 def test_mean_and_error_by_hand_and_by_scipy():
@@ -125,8 +114,9 @@ def test_only_a_known_variance_gives_a_normal_interval():
         ([1.0, 2.0], [1.0, 2.0, 3.0], {}, r"\(2,\) and \(3,\)"),
         ([[1.0, 2.0]], [[1.0, 2.0]], {}, "same splits"),
         ([1.0, np.nan], [1.0, 2.0], {}, "finite"),
-        ([1.0, 2.0], [1.0, 3.0], {"level": 1.0}, "level must lie between"),
-        ([1.0, 2.0], [1.0, 3.0], {"shared": -1.0}, "must not be negative"),
+        ([1.0, 2.0], [1.0, 3.0], {"level": 1.0}, r"level=1\.0: give a number between 0 and 1"),
+        ([1.0, 2.0], [1.0, 3.0], {"shared": -1.0}, r"shared=-1\.0: give .* at least 0"),
+        ([1.0, 2.0], [1.0, 3.0], {"fixed": np.nan}, "fixed=nan: give"),
     ],
 )
 def test_bad_arguments_are_named(first, second, more, said):
@@ -158,7 +148,7 @@ def test_the_narrower_interval_is_taken(rows):
     both = [compare_systems(rows, "a", "b", correction=c) for c in ("nadeau-bengio", "rows")]
     taken = compare_systems(rows, "a", "b")
     assert taken == min(both, key=lambda d: d.high - d.low)
-    with pytest.raises(ValueError, match="correction must be"):
+    with pytest.raises(ValueError, match="correction='bonferroni': give one of"):
         compare_systems(rows, "a", "b", correction="bonferroni")
 
 
@@ -248,10 +238,7 @@ def test_html_has_the_numbers_of_both(printed_beside):
     assert "5 splits" in printed_beside.legend()
 
 
-def test_markdown_and_text_have_the_same_numbers(printed_beside):
-    lines = printed_beside.to_markdown().splitlines()
-    assert lines[2].startswith("| scml | **20.2** ± 0.1 (19.6) | **20.2** ± 0.1 (26.7) |")
-    assert {line.count("|") for line in lines} == {8}
+def test_text_has_the_same_numbers(printed_beside):
     text = repr(printed_beside).splitlines()
     assert text[1].split()[:4] == ["scml", "20.2", "±", "0.1*"]
     assert len(text) == 4
@@ -285,7 +272,7 @@ def test_describe_run_names_splits_and_every_version(rows):
     rows[3] = rows[3] | {"versions": "v 2"}
     said = describe_run(rows)
     assert said == "isolet: 2 systems, 7 splits (seeds 0 to 6); v 1; v 2"
-    with pytest.raises(ValueError, match=r"lml\.studies\.experiments run"):
+    with pytest.raises(ValueError, match=r"lml\.studies run DATASET"):
         describe_run([])
 
 
@@ -366,11 +353,10 @@ def test_confront_gives_a_verdict_for_each_case():
     assert one[1:3] == ("+3.00", "+5.00")
 
 
-def test_text_tables_are_the_same_in_all_three_forms():
+def test_text_tables_are_the_same_in_both_forms():
     table = TextTable(("a", "b"), (("x", "1 < 2"), ("long name", "")))
     assert Cells(table._repr_html_()).rows == [["a", "b"], ["x", "1 < 2"], ["long name", ""]]
     assert repr(table) == "               b\nx          1 < 2\nlong name".replace("   ", "a  ", 1)
-    assert table.to_markdown().splitlines()[2] == "| x | 1 < 2 |"
 
 
 def row(system, split, task, wrong, dataset="d", n_test=252):
@@ -402,10 +388,3 @@ def test_tasks_or_data_sets_that_differ_are_refused():
     assert compare_systems(short, "a", "b", "y").mean == 0
     with pytest.raises(ValueError, match="one results file"):
         compare_systems([*rows, row("a", 0, "x", 5, "e")], "a", "b")
-
-
-def test_a_file_that_a_spreadsheet_has_saved_reads_the_same(tmp_path):
-    plain, saved = tmp_path / "plain.csv", tmp_path / "saved.csv"
-    plain.write_text("dataset,split\nusps,0\n", encoding="utf-8")
-    saved.write_bytes(b"\xef\xbb\xbfdataset,split\r\nusps,0\r\n")
-    assert read_rows(saved) == read_rows(plain) == [{"dataset": "usps", "split": "0"}]

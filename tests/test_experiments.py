@@ -1,10 +1,6 @@
 """The runner: no leak from test rows, resumable, one row for each result."""
 
-import csv
 import json
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,19 +11,11 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from lml.datasets import load_digits_tasks
 from lml.studies import experiments, systems
-from lml.studies.comparison import read_rows, split_errors
-from lml.studies.experiments import (
-    Protocol,
-    append_rows,
-    finished,
-    main,
-    repair,
-    run_experiment,
-    run_one,
-    tune,
-    verify,
-)
-from lml.studies.systems import SYSTEMS, _Fits
+from lml.studies.__main__ import main
+from lml.studies.comparison import split_errors
+from lml.studies.experiments import Protocol, run_experiment, run_one, search, tune, verify
+from lml.studies.results import append_rows, read_rows
+from lml.studies.systems import SYSTEMS
 
 RESULTS = Path(__file__).parent.parent / "results"
 FOLDS, ROWS = Protocol(load_digits_tasks, n_folds=3), Protocol(load_digits_tasks, (1, 3))
@@ -98,9 +86,9 @@ def test_tuning_never_sees_test_rows(small, protocol, system):
 def test_a_planted_leak_would_be_seen(small, monkeypatch):
     tasks = load_digits_tasks(random_state=0)
     monkeypatch.setattr(
-        experiments,
-        "_folds",
-        lambda tasks, n_folds, seed: [
+        Protocol,
+        "folds",
+        lambda self, tasks, seed: [
             [replace(t, X_validation=t.X_test, y_validation=t.y_test) for t in tasks]
         ],
     )
@@ -110,7 +98,7 @@ def test_a_planted_leak_would_be_seen(small, monkeypatch):
 
 def test_every_learning_row_is_asked_about_once():
     tasks = load_digits_tasks(random_state=0)
-    folds = experiments._folds(tasks, 3, seed=1)
+    folds = FOLDS.folds(tasks, seed=1)
     for place, task in enumerate(t.with_validation() for t in tasks):
         parts = [fold[place] for fold in folds]
         assert [p.name for p in parts] == [task.name] * 3
@@ -130,7 +118,7 @@ def test_every_learning_row_is_asked_about_once():
 def test_rows_that_are_not_centred_are_left_as_they_are():
     tasks = [replace(t, centered=False) for t in load_digits_tasks(random_state=0)]
     merged = tasks[0].with_validation().X_train
-    part = experiments._folds(tasks, 3, seed=1)[2][0]
+    part = FOLDS.folds(tasks, seed=1)[2][0]
     known = {row.tobytes() for row in merged}
     assert {row.tobytes() for row in np.vstack([part.X_train, part.X_validation])} == known
 
@@ -184,7 +172,7 @@ def test_report_prints_and_writes_every_system(small, tmp_path, capsys):
     printed, rows = capsys.readouterr().out, read_rows(tmp_path / "digits.csv")
     for system in ("euclidean", "logistic"):
         assert f"{split_errors(rows, system).mean():.2f}" in printed
-    assert "euclidean" in (tmp_path / "report" / "digits.md").read_text(encoding="utf-8")
+    assert "euclidean" in (tmp_path / "report" / "digits.txt").read_text(encoding="utf-8")
     assert (tmp_path / "report" / "digits.png").stat().st_size > 5000
 
 
@@ -202,7 +190,7 @@ def test_the_search_takes_parameters_one_after_another():
         return [loss[setting["x"]][setting["y"]]]
 
     stages = [[{"x": "a"}, {"x": "b"}], [{"y": n} for n in (1, 2, 3)]]
-    assert experiments._search(errors_of, {}, stages) == ({"y": 2, "x": "a"}, [3.0])
+    assert search(errors_of, {}, stages) == ({"y": 2, "x": "a"}, [3.0])
     assert seen == [("a", 1), ("b", 1), ("a", 2), ("a", 3)]
 
 
@@ -212,7 +200,7 @@ def test_a_stage_may_change_a_parameter_of_an_earlier_one():
 
     equal = [{"shared": v, "own": v} for v in (2, 1)]
     stages = [equal, [{"own": v} for v in (2, 3)]]
-    assert experiments._search(errors_of, {}, stages)[0] == {"shared": 2, "own": 3}
+    assert search(errors_of, {}, stages)[0] == {"shared": 2, "own": 3}
 
 
 @pytest.mark.parametrize("name", sorted(set(SYSTEMS) - {"euclidean"}))
@@ -232,13 +220,13 @@ def test_no_system_looks_at_test_rows(monkeypatch, name):
 
 
 def test_a_system_without_a_row_for_the_data_set_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"'pooled-scml' has no row for 'digits': use some of"):
+    with pytest.raises(ValueError, match=r"system='pooled-scml': give one of"):
         run_experiment("digits", ["pooled-scml"], 1, out=tmp_path, progress=False)
     assert not list(tmp_path.iterdir())
 
 
 def test_which_systems_have_a_row():
-    rows = {name: set(experiments._applicable(name)) for name in experiments.DATASETS}
+    rows = {name: set(protocol.systems()) for name, protocol in experiments.DATASETS.items()}
     assert set(SYSTEMS) - rows["usps"] == {
         "pooled-scml",
         "pooled-lmnn",
@@ -251,7 +239,7 @@ def test_which_systems_have_a_row():
 
 def test_pooled_systems_learn_from_the_union_and_ask_their_own_task():
     tasks = load_digits_tasks(random_state=0)
-    fitted = SYSTEMS["pooled-lmnn"].fit(tasks, 0, _Fits(), estimator__shrinkage=0.1)
+    fitted = SYSTEMS["pooled-lmnn"].fit(tasks, 0, {}, estimator__shrinkage=0.1)
     answers = {t.name: fitted.labels(t.X_test, t.name, 1) for t in tasks}
     for t in tasks:
         assert set(np.unique(answers[t.name])) <= set(t.y_train.tolist())
@@ -263,74 +251,6 @@ def test_pooled_systems_learn_from_the_union_and_ask_their_own_task():
     assert np.mean(theirs == answers["7-8-9"][:, 0]) > 0.995
 
 
-def content(path):
-    """Rows without the times, in a fixed order."""
-    free = ("seconds", "total_seconds")
-    return sorted(tuple(v for k, v in row.items() if k not in free) for row in read_rows(path))
-
-
-def test_a_killed_run_goes_on_and_loses_nothing(tmp_path):
-    """Kill the command after its first rows are written, then run it again."""
-    names = ["euclidean", "logistic", "nca", "mtscml"]
-    command = [
-        sys.executable,
-        "-m",
-        "lml.studies.experiments",
-        "run",
-        "digits",
-        "--systems",
-        *names,
-    ]
-    command += ["--repeats", "2", "--out", str(tmp_path / "killed")]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, **quiet)
-    path = tmp_path / "killed" / "digits.csv"
-    while not (path.exists() and len(read_rows(path)) >= 8):
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    before = path.read_text(encoding="utf-8")
-    assert len(read_rows(path)) < 2 * 4 * 4
-    with path.open("a", encoding="utf-8") as file:
-        file.write("digits,1,mtscml,0-1,0.0")  # a line that a kill has cut
-    subprocess.run(command, check=True, **quiet)
-    assert path.read_text(encoding="utf-8").startswith(before)
-    whole = run_experiment("digits", names, 2, out=tmp_path / "whole", progress=False)
-    assert content(path) == content(whole)
-
-
-def test_repair_keeps_complete_jobs_only(tmp_path):
-    path, lines = tmp_path / "r.csv", ["split,task", "0,a", "0,b", "1,a"]
-    path.write_text("\n".join(lines) + "\n2,")
-    repair(path, ("split",), 2)
-    assert path.read_text() == "split,task\n0,a\n0,b\n"
-    repair(tmp_path / "none.csv", ("split",), 2)
-    assert not (tmp_path / "none.csv").exists()
-    path.write_text("split,ta")
-    repair(path, ("split",), 2)
-    assert path.read_text() == ""
-    append_rows(path, run_one("digits", 0, "euclidean"))
-    assert len(finished(path, "split", "system")[("0", "euclidean")]) == 4
-
-
-def test_a_cluster_of_processes_gives_the_same_rows(tmp_path):
-    """Dask's backend with workers in processes of their own."""
-    distributed = pytest.importorskip("distributed")
-    names = ["euclidean", "logistic", "nca"]
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        command = ["run", "digits", "--systems", *names, "--repeats", "2"]
-        address = client.scheduler.address
-        main([*command, "--out", str(tmp_path / "dask"), "--scheduler", address])
-    here = run_experiment("digits", names, 2, out=tmp_path / "here", progress=False)
-    assert content(tmp_path / "dask" / "digits.csv") == content(here)
-
-
 def test_verify_names_what_differs(tmp_path):
     path = run_experiment("digits", ["euclidean"], 1, out=tmp_path, progress=False)
     same = verify("digits", ["euclidean"], 1, out=tmp_path, progress=False)
@@ -338,11 +258,8 @@ def test_verify_names_what_differs(tmp_path):
     rows = read_rows(path)
     path.unlink()
     rows[2]["n_neighbors"] = "7"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows[:3])
-    arguments = ["verify", "digits", "--systems", "euclidean", "--repeats", "1"]
+    append_rows(path, rows[:3])
+    arguments = ["verify", "digits", "--systems", "euclidean", "--splits", "1"]
     assert main([*arguments, "--out", str(tmp_path)]) == 1
     n_same, different = verify("digits", ["euclidean"], 1, out=tmp_path, progress=False)
     assert n_same == 2
@@ -354,7 +271,7 @@ def test_verify_names_what_differs(tmp_path):
 def test_committed_results_are_complete(dataset):
     rows = read_rows(RESULTS / f"{dataset}.csv")
     keys = {(row["split"], row["system"], row["task"]) for row in rows}
-    tasks, names = {row["task"] for row in rows}, experiments._applicable(dataset)
+    tasks, names = {row["task"] for row in rows}, experiments.DATASETS[dataset].systems()
     for split in range(5):
         assert {(str(split), name, task) for name in names for task in tasks} <= keys
     assert len(keys) == len(rows)
@@ -387,28 +304,18 @@ def test_a_file_of_other_columns_is_refused_and_left_alone(tmp_path):
     assert path.read_text(encoding="utf-8") == text
 
 
-def test_a_job_that_two_runs_have_written_is_kept_once(tmp_path):
-    path = run_experiment("digits", ["euclidean"], 2, out=tmp_path, progress=False)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text + "".join(text.splitlines(keepends=True)[1:]), encoding="utf-8")
-    names = ["euclidean", "euclidean"]
-    run_experiment("digits", names, 1, out=tmp_path, progress=False)
-    assert path.read_text(encoding="utf-8") == text
-
-
 def test_what_cannot_be_run_is_said_before_anything_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "run_one", lambda *job: pytest.fail("ran"))
     (tmp_path / "file").write_text("")
     for arguments, said in [
-        (("foo",), "data set 'foo' is not known"),
-        (("digits", None, 0), "n_repeats is 0"),
-        (("digits", ["foo"]), "system 'foo' has no row"),
+        (("foo",), "dataset='foo': give one of"),
+        (("digits", None, 0), "n_splits=0: give a whole number of at least 1"),
+        (("digits", ["foo"]), "system='foo': give one of"),
+        (("digits", "foo"), "system='foo': give one of"),
     ]:
         with pytest.raises(ValueError, match=said):
             run_experiment(*arguments, out=tmp_path)
-    with pytest.raises(TypeError, match="give a list of names"):
-        run_experiment("digits", "oasis", out=tmp_path)
-    with pytest.raises(ValueError, match="system 'foo' is not known: use one of"):
+    with pytest.raises(ValueError, match="system='foo': give one of"):
         tune("foo", load_digits_tasks(random_state=0), Protocol(load_digits_tasks), 0)
     with pytest.raises(OSError, match="file"):
         run_experiment("digits", out=tmp_path / "file")
@@ -418,21 +325,21 @@ def test_what_cannot_be_run_is_said_before_anything_is_computed(tmp_path, monkey
 
 def test_a_setting_without_an_error_is_never_chosen():
     stages = [[{"a": 1}, {"a": 2}]]
-    found = experiments._search(lambda p: [float("nan") if p["a"] == 1 else 0.1], {}, stages)
+    found = search(lambda p: [float("nan") if p["a"] == 1 else 0.1], {}, stages)
     assert found == ({"a": 2}, [0.1])
 
 
 def test_one_split_has_a_report(tmp_path, capsys):
-    command = ["digits", "--systems", "euclidean", "logistic", "--repeats", "1"]
+    command = ["digits", "--systems", "euclidean", "logistic", "--splits", "1"]
     assert main(["run", *command, "--out", str(tmp_path)]) == 0
     assert "logistic" in capsys.readouterr().out
 
 
 def test_metrics_without_low_rank_count_as_square_matrices():
     tasks = load_digits_tasks(random_state=0)
-    fitted = SYSTEMS["omtrsl"].fit(tasks, 0, _Fits(), aggressiveness=0.1, coupling=1.0)
+    fitted = SYSTEMS["omtrsl"].fit(tasks, 0, {}, aggressiveness=0.1, coupling=1.0)
     assert fitted.nbytes == 8 * len(tasks) * (1 + 64 * 64)
-    low = SYSTEMS["nca"].fit(tasks, 0, _Fits(), n_components=2)
+    low = SYSTEMS["nca"].fit(tasks, 0, {}, n_components=2)
     assert low.nbytes == 8 * len(tasks) * (1 + 2 * 64 + 2)
 
 
@@ -444,5 +351,5 @@ def test_an_unknown_name_on_the_command_line_is_named(tmp_path, capsys):
 
 
 def test_a_single_run_says_which_data_set_is_not_known():
-    with pytest.raises(ValueError, match="data set 'foo' is not known: use one of"):
+    with pytest.raises(ValueError, match="dataset='foo': give one of"):
         run_one("foo", 0, "euclidean")

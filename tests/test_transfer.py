@@ -1,8 +1,6 @@
 """The measurements of transfer: resumable, and each number against an independent computation."""
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +15,9 @@ from lml.lifelong import LifelongMetricLearner
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.studies import transfer
-from lml.studies.comparison import read_rows
 from lml.studies.experiments import Protocol
+from lml.studies.results import read_rows
+from lml.studies.systems import prepared
 from lml.studies.transfer import (
     FOLLOWERS,
     RUINED,
@@ -34,6 +33,7 @@ from lml.studies.transfer import (
     follow_learner,
     load_ruined_tasks,
     load_speaker_tasks,
+    ordered_tasks,
     plda_bytes,
     ruined_task,
     run_study,
@@ -76,7 +76,7 @@ def scatters(X, y):
 
 def test_the_matrix_is_that_of_plain_loops_over_rows():
     """Two weights, a full floor (so that V is square) and k = 1, written once more by hand."""
-    setting = ONE.setting((0, 0, 0, 0, 0), (1,))
+    (setting,) = ONE.settings()
     steps = follow_grid(ONE, TASKS, Protocol(load_digits_tasks), 0)
     known = [scatters(t.X_train, t.y_train) for t in TASKS]
     for n, step in enumerate(steps, start=1):
@@ -163,7 +163,7 @@ def test_learners_are_followed_as_they_are():
     variants = [LifelongMetricLearner(OASIS(a, n_steps=200), 20, 0.01) for a in (0.01, 0.1)]
     steps = follow_learner(variants, TASKS, Protocol(load_digits_tasks, (3,)), 5)
     for n, step in enumerate(steps):
-        best = transfer._seeded(variants[step.parameters["variant"]], 5)
+        best = prepared(variants[step.parameters["variant"]], 5)
         errors = evaluate_stream(best, TASKS[: n + 1], n_neighbors=3).errors[-1]
         np.testing.assert_allclose(step.errors[: n + 1], errors)
         assert all(np.isnan(step.errors[n + 1 :]))
@@ -175,7 +175,7 @@ def test_trying_folds_leaves_the_learner_as_it_would_be():
     folded = follow_learner(variant, TASKS, Protocol(load_digits_tasks, (1, 3), n_folds=3), 0)
     merged = [t.with_validation() for t in TASKS]
     k = folded[-1].parameters["n_neighbors"]
-    plain = evaluate_stream(transfer._seeded(variant[0], 0), merged, n_neighbors=k).errors
+    plain = evaluate_stream(prepared(variant[0], 0), merged, n_neighbors=k).errors
     np.testing.assert_allclose(folded[-1].errors, plain[-1])
 
 
@@ -208,9 +208,9 @@ def test_a_joint_classifier_answers_with_labels_of_the_task():
 
 
 def test_bytes_grow_with_the_tasks_only():
-    moments = [transfer._learnt(t).moments for t in TASKS]
+    moments = [transfer._known(t).moments for t in TASKS]
     doubled = [
-        transfer._learnt(transfer.replace(t, X_train=np.tile(t.X_train, (2, 1)),
+        transfer._known(transfer.replace(t, X_train=np.tile(t.X_train, (2, 1)),
                                           y_train=np.tile(t.y_train, 2))).moments
         for t in TASKS
     ]  # fmt: skip
@@ -272,11 +272,11 @@ def test_other_columns_are_not_mixed_in(small, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"study": "depth"}, "study 'depth' is not known: use one of"),
-        ({"study": "size", "datasets": ["usps"]}, "data set 'usps' has no part in 'size'"),
-        ({"study": "size", "datasets": "usps"}, "data set 'usps' has no part in 'size'"),
-        ({"study": "size", "systems": ["alone"]}, "system 'alone' has no part in 'size'"),
-        ({"study": "size", "n_splits": 0}, "n_splits is 0: give the number of splits"),
+        ({"study": "depth"}, "study='depth': give one of"),
+        ({"study": "size", "datasets": ["usps"]}, "dataset='usps': give one of"),
+        ({"study": "size", "datasets": "usps"}, "dataset='usps': give one of"),
+        ({"study": "size", "systems": ["alone"]}, "system='alone': give one of"),
+        ({"study": "size", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, monkeypatch):
@@ -286,20 +286,13 @@ def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_line_refuses_what_it_does_not_know():
-    command = [sys.executable, "-m", "lml.studies.transfer", "run", "--studies", "depth"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "invalid choice: 'depth'" in done.stderr
-
-
 def test_an_order_is_a_permutation_and_the_same_in_all_splits():
     names = [t.name for t in TASKS]
-    orders = [[t.name for t in transfer._ordered("digits", 3, order)] for order in range(6)]
+    orders = [[t.name for t in ordered_tasks("digits", 3, order)] for order in range(6)]
     assert orders[0] == names
     assert len({tuple(order) for order in orders}) > 3
     assert all(sorted(order) == sorted(names) for order in orders)
-    assert orders[4] == [t.name for t in transfer._ordered("digits", 9, 4)]
+    assert orders[4] == [t.name for t in ordered_tasks("digits", 9, 4)]
 
 
 def test_the_final_error_of_one_setting_is_the_same_in_all_orders():
@@ -338,21 +331,6 @@ def test_committed_results_are_complete_and_of_fresh_splits(path):
         assert asked.size > 0
         assert np.all((asked >= 0) & (asked < (100 if "ruined" in dataset else 90)))
         assert all(json.loads(r["parameters"]) is not None for r in rows)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "run usps --splits 2 --studies learners --out there",
-        "run --splits 2 --studies learners --out there usps",
-        "run --studies learners --out there usps --splits 2",
-    ],
-)
-def test_datasets_may_stand_behind_options_of_the_command(monkeypatch, line):
-    calls = []
-    monkeypatch.setattr(transfer, "run_study", lambda *args: calls.append(args))
-    assert transfer._main(line.split()) == 0
-    assert calls == [("learners", ["usps"], None, 2, None, "there")]
 
 
 def test_the_main_table_has_twenty_splits():

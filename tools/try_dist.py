@@ -13,6 +13,7 @@ package = Path(lml.__file__).resolve().parent
 assert package != ROOT / "lml", "lml comes from the repository, not from the distribution"
 assert (package / "py.typed").is_file(), "py.typed is missing"
 names = [module.name for module in pkgutil.walk_packages(lml.__path__, "lml.")]
+assert "lml.studies" not in names, "the laboratory is no part of the distribution"
 for name in names:
     import_module(name)
 X = [[0.0, 0.0], [0.0, 1.0], [5.0, 0.0], [5.0, 1.0]]

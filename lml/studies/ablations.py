@@ -1,18 +1,16 @@
 # Generated from book/ablations.ipynb by tools/tangle.py: edit the chapter.
-"""The paper's three ablations on real data: ``python -m lml.studies.ablations run size``.
+"""The paper's three ablations on real data: ``python -m lml.studies ablations``.
 
 What a penalty on off-diagonal entries, the size of the dictionary and the number of learnt
 tasks do to the error. Each writes ``results/ablation-NAME-DATASET.csv`` as it goes, goes on
 where it was stopped, and takes the base learners' parameters from the runner's files.
 """
 
-import argparse
-import importlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,18 @@ from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
 from lml.datasets import Task
-from lml.evaluation import evaluate_stream, knn_labels
+from lml.evaluation import evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
-from lml.studies.comparison import read_rows, split_errors
-from lml.studies.experiments import DATASETS, Protocol, _versions, finished, repair, run_jobs
-from lml.studies.systems import SYSTEMS, _Fits, _Recalled
+from lml.studies.comparison import split_errors
+from lml.studies.experiments import DATASETS, Protocol, chosen_names, run_missing, task_errors
+from lml.studies.results import Rows, finished, read_rows, software_versions
+from lml.studies.systems import SYSTEMS, Recalled, by_neighbors
 from lml.triplets import nearest_triplets
 from lml.utils.typing import Floats, Matrix
+from lml.utils.validation import one_of, whole
 
 __all__ = [
     "ABLATIONS",
@@ -46,6 +46,7 @@ __all__ = [
     "PenaltyRow",
     "SizeRow",
     "StepRow",
+    "Unit",
     "best_on_validation",
     "change_since_arrival",
     "chosen_for",
@@ -56,7 +57,7 @@ __all__ = [
 
 
 # book/ablations.ipynb#rows-of-results
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Result:
     """Columns that all ablations have."""
 
@@ -69,11 +70,10 @@ class _Result:
     n_train: int
     n_test: int
     parameters: str  # JSON: what was taken over and is the same in all settings
-    versions: str
+    versions: str = field(default_factory=software_versions)
 
 
-# book/ablations.ipynb#rows-of-results
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PenaltyRow(_Result):
     """Error of the off-diagonal learner on one task at one strength of its penalty."""
 
@@ -83,7 +83,7 @@ class PenaltyRow(_Result):
     gap: float  # duality gap, a bound of the objective's error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SizeRow(_Result):
     """Error of a lifelong learner on one task at one size of its dictionary."""
 
@@ -93,8 +93,7 @@ class SizeRow(_Result):
     captured: float  # share of the squared norm of the target, on arrival
 
 
-# book/ablations.ipynb#rows-of-results
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepRow(_Result):
     """Error of a lifelong learner on one task after one number of learnt tasks."""
 
@@ -111,7 +110,7 @@ def chosen_for(
     Parameters
     ----------
     dataset, system : str
-        A key of `lml.studies.experiments.DATASETS`, and one of `lml.studies.experiments.SYSTEMS`.
+        A key of `lml.studies.experiments.DATASETS`, and one of `lml.studies.systems.SYSTEMS`.
     split : int
     folder : path-like, default="results"
         Where the runner's files are.
@@ -129,7 +128,7 @@ def chosen_for(
         If the system has not been run on the split.
     """
     path = Path(folder) / f"{dataset}.csv"
-    remedy = f"run `python -m lml.studies.experiments run {dataset} --systems {system}` first"
+    remedy = f"run `python -m lml.studies run {dataset} --systems {system}` first"
     rows = read_rows(path)
     if not rows:
         raise FileNotFoundError(f"{path} is missing, and parameters are read there: {remedy}")
@@ -141,46 +140,47 @@ def chosen_for(
 
 # book/ablations.ipynb#rows-of-results
 @lru_cache(maxsize=1)
-def _split(protocol: Protocol, split: int) -> tuple[list[Task], _Fits]:
+def _split(protocol: Protocol, split: int) -> tuple[list[Task], dict[str, Any]]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
-    tasks = protocol.load(random_state=split)
-    if protocol.n_folds is not None:
-        tasks = [t.with_validation() for t in tasks]
-    return tasks, _Fits()
+    return protocol.final(protocol.load(random_state=split)), {}
 
 
-def _error(
-    metric: FactoredMetric, metric_type: str, task: Task, part: str, n_neighbors: int
-) -> float:
-    """Share of wrong answers on a part of a task; the training rows are the references."""
-    X = getattr(task, f"X_{part}")
-    y = getattr(task, f"y_{part}")
-    known = task.X_train, task.y_train
-    return float(np.mean(knn_labels(metric, metric_type, X, *known, n_neighbors) != y))
+@dataclass(frozen=True)
+class Unit:
+    """A piece of an ablation that is run at once."""
 
+    dataset: str
+    split: int
+    system: str
+    part: Any  # a task, a size or a policy
+    parameters: dict[str, Any]  # what is taken over and is the same in all settings
+    n_neighbors: int
 
-def _common(
-    dataset: str,
-    split: int,
-    system: str,
-    task: Task,
-    error: float,
-    n_neighbors: int,
-    parameters: Mapping[str, Any],
-) -> tuple[str, int, str, str, float, int, int, int, str, str]:
-    """The columns of `_Result`, in their order."""
-    counts = (round(error, 6), n_neighbors, len(task.y_train), len(task.y_test))
-    return (dataset, split, system, task.name, *counts, json.dumps(parameters), _versions())
+    def tasks(self) -> tuple[list[Task], dict[str, Any]]:
+        """Tasks of the split, and the fits made on them so far."""
+        return _split(DATASETS[self.dataset], self.split)
+
+    def error(self, task: Task, metric: FactoredMetric, metric_type: str, part: str) -> float:
+        """Share of wrong answers on a part of a task; the training rows are the references."""
+        fitted = by_neighbors([task], {task.name: metric}, metric_type)
+        return round(task_errors(fitted, task, part, [self.n_neighbors])[0], 6)
+
+    def columns(self, task: Task) -> dict[str, Any]:
+        """Columns that all rows of a task have."""
+        own = {name: getattr(self, name) for name in ("dataset", "split", "system", "n_neighbors")}
+        own["parameters"] = json.dumps(self.parameters)
+        return own | {"task": task.name, "n_train": len(task.y_train), "n_test": len(task.y_test)}
 
 
 # book/ablations.ipynb#one-the-off-diagonal-penalty
 #: Strengths of the penalty, as shares of the strength that makes a code diagonal.
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
+_CONE = {"metric_type": "distance", "psd": True, "n_components": 100}
 #: Off-diagonal learner to the system it is compared with, and its parameters.
 OFF_DIAGONAL = {
-    "off-diagonal-distance": ("scml", {"metric_type": "distance", "psd": True}),
-    "off-diagonal-symmetric": ("scml", {"metric_type": "distance", "psd": False}),
-    "off-diagonal-similarity": ("oasis", {"metric_type": "similarity", "psd": False}),
+    "off-diagonal-distance": ("scml", _CONE),
+    "off-diagonal-symmetric": ("scml", _CONE | {"psd": False}),
+    "off-diagonal-similarity": ("oasis", _CONE | {"metric_type": "similarity", "psd": False}),
 }
 
 
@@ -228,60 +228,50 @@ def penalty_path(
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
         raise ValueError(f"fractions are {fractions}: give finite numbers of at least 0")
     first = clone(learner).set_params(penalty=1.0).fit(X, y)
-    plane, settings = _problem(learner, first.dictionary_, X, y)
-    found = (first.code_, first.objective_, first.gap_)
+    L = first.dictionary_
+    triplets = nearest_triplets(X, y, learner.n_targets, learner.n_impostors)
+    plane = TripletMap(X @ L.T, triplets, learner.metric_type)
+    given = {
+        "ridge": learner.ridge * (plane.size() or 1.0),
+        "psd": learner.metric_type == "distance" if learner.psd is None else learner.psd,
+        "tol": learner.tol,
+        "max_iter": learner.max_iter,
+    }
+    code = first.code_
+    objective = first.objective_
+    gap = first.gap_
     points = []
     for fraction in fractions:
         if fraction < 1:
-            code = hinge_code(plane, fraction * first.strength_max_, *settings, found[0])
-            found = (code.code, code.objective, code.gap)
-        points.append(_path_point(fraction, first.dictionary_, *found))
+            strength = fraction * first.strength_max_
+            found = hinge_code(plane, strength, **given, init=code)  # from the last one
+            code = found.code
+            objective = found.objective
+            gap = found.gap
+        n_off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
+        share = n_off / max(code.size - len(code), 1)
+        metric = FactoredMetric(0.0, L, code)
+        points.append(PathPoint(fraction, metric, objective, gap, off_diagonal=share))
     return points
 
 
 # book/ablations.ipynb#one-the-off-diagonal-penalty
-def _problem(
-    learner: Any, dictionary: Floats, X: Matrix, y: NDArray[Any]
-) -> tuple[TripletMap, tuple[float, bool, float, int]]:
-    """The triplets of a learner's problem, and ridge, psd, tol and max_iter as it has them."""
-    triplets = nearest_triplets(X, y, learner.n_targets, learner.n_impostors)
-    plane = TripletMap(X @ dictionary.T, triplets, learner.metric_type)
-    psd = learner.metric_type == "distance" if learner.psd is None else learner.psd
-    return plane, (learner.ridge * (plane.size() or 1.0), psd, learner.tol, learner.max_iter)
-
-
-def _path_point(
-    fraction: float, dictionary: Floats, code: Floats, objective: float, gap: float
-) -> PathPoint:
-    off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
-    share = off / max(code.size - len(code), 1)
-    return PathPoint(fraction, FactoredMetric(0.0, dictionary, code), objective, gap, share)
-
-
-# book/ablations.ipynb#one-the-off-diagonal-penalty
-def _run_penalty(
-    dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
-) -> list[PenaltyRow]:
+def _run_penalty(unit: Unit) -> list[PenaltyRow]:
     """Rows of one task: its error along the path."""
-    tasks, _ = _split(DATASETS[dataset], split)
-    task = next(t for t in tasks if t.name == part)
-    learner = OffDiagonalLearner(random_state=split, **parameters)
-    rows = []
-    for point in penalty_path(learner, task.X_train, task.y_train, FRACTIONS):
-        asked = (point.metric, learner.metric_type, task)
-        error, chosen_by = (_error(*asked, part, n_neighbors) for part in ("test", "validation"))
-        common = _common(dataset, split, system, task, error, n_neighbors, parameters)
-        measured = (round(chosen_by, 6), round(point.off_diagonal, 6), round(point.gap, 6))
-        rows.append(PenaltyRow(*common, point.fraction, *measured))
-    return rows
-
-
-def _given_penalty(
-    dataset: str, split: int, system: str, folder: str | Path
-) -> tuple[dict[str, Any], int]:
-    """The learner's own parameters, and k as it was chosen for what it is compared with."""
-    base, parameters = OFF_DIAGONAL[system]
-    return {**parameters, "n_components": 100}, chosen_for(dataset, split, base, folder)[1]
+    tasks, _ = unit.tasks()
+    task = next(t for t in tasks if t.name == unit.part)
+    learner = OffDiagonalLearner(random_state=unit.split, **unit.parameters)
+    return [
+        PenaltyRow(
+            **unit.columns(task),
+            error=unit.error(task, point.metric, learner.metric_type, "test"),
+            fraction=point.fraction,
+            validation_error=unit.error(task, point.metric, learner.metric_type, "validation"),
+            off_diagonal=round(point.off_diagonal, 6),
+            gap=round(point.gap, 6),
+        )
+        for point in penalty_path(learner, task.X_train, task.y_train, FRACTIONS)
+    ]
 
 
 # book/ablations.ipynb#two-the-size-of-the-dictionary
@@ -292,37 +282,45 @@ CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
 _ESTIMATORS = {"lifelong-oasis": OASIS, "lifelong-scml": SCML}
 
 
-# book/ablations.ipynb#two-the-size-of-the-dictionary
-def _run_size(
-    dataset: str, split: int, system: str, part: int, parameters: dict[str, Any], n_neighbors: int
-) -> list[SizeRow]:
+def _base_learner(unit: Unit) -> Recalled:
+    """The base learner of a unit; what it has learnt on the split is recalled."""
+    _, fits = unit.tasks()
+    return Recalled(_ESTIMATORS[unit.system](random_state=unit.split, **unit.parameters), fits)
+
+
+def _run_size(unit: Unit) -> list[SizeRow]:
     """Rows of one size: all tasks at all code penalties, after the last task."""
-    tasks, fits = _split(DATASETS[dataset], split)
-    base = _Recalled(_ESTIMATORS[system](random_state=split, **parameters), fits)
+    tasks, _ = unit.tasks()
     rows = []
     for penalty in CODE_PENALTIES:
-        learner = LifelongMetricLearner(base, part, penalty, random_state=split)
+        base = _base_learner(unit)
+        learner = LifelongMetricLearner(base, unit.part, penalty, random_state=unit.split)
         for t in tasks:
             learner.partial_fit(t.X_train, t.y_train, task=t.name)
         for t in tasks:
-            asked = (learner.task_metric(t.name), learner.metric_type_, t)
-            error, chosen_by = (_error(*asked, p, n_neighbors) for p in ("test", "validation"))
-            common = _common(dataset, split, system, t, error, n_neighbors, parameters)
-            measured = (round(chosen_by, 6), round(learner.tasks_[t.name].captured, 6))
-            rows.append(SizeRow(*common, part, penalty, *measured))
+            asked = (t, learner.task_metric(t.name), learner.metric_type_)
+            row = SizeRow(
+                **unit.columns(t),
+                error=unit.error(*asked, "test"),
+                n_components=unit.part,
+                code_penalty=penalty,
+                validation_error=unit.error(*asked, "validation"),
+                captured=round(learner.tasks_[t.name].captured, 6),
+            )
+            rows.append(row)
     return rows
 
 
 # book/ablations.ipynb#two-the-size-of-the-dictionary
 def best_on_validation(
-    rows: Sequence[Mapping[str, Any]], column: str, within: Sequence[str] = ()
+    rows: Rows, column: str, within: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
     """The rows at the value of a column that has the smallest validation error.
 
     Parameters
     ----------
     rows : list of dict
-        As `lml.studies.comparison.read_rows` gives them.
+        As `lml.studies.results.read_rows` gives them.
     column : str
         What is chosen, once for each data set, split and system and for all their tasks.
     within : sequence of str, default=()
@@ -348,7 +346,7 @@ def best_on_validation(
 
 # book/ablations.ipynb#two-the-size-of-the-dictionary
 def errors_by(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     column: str,
     system: str,
     task: str = "average",
@@ -359,7 +357,7 @@ def errors_by(
     Parameters
     ----------
     rows : list of dict
-        As `lml.studies.comparison.read_rows` gives them, of one data set.
+        As `lml.studies.results.read_rows` gives them, of one data set.
     column : str
         A column of numbers: fraction, n_components, n_learnt.
     system, task : str
@@ -384,7 +382,7 @@ def errors_by(
     if not own or len({frozenset(s) for s in splits.values()}) > 1:
         raise ValueError(
             f"splits of {system} by {column}: { {v: len(s) for v, s in splits.items()} }; every"
-            " setting must have the same ones: run `python -m lml.studies.ablations run` to the end"
+            " setting must have the same ones: run `python -m lml.studies ablations` to the end"
         )
     parts = {v: [r for r in own if float(r[column]) == v] for v in values}
     return {v: split_errors(part, system, task) for v, part in parts.items()}
@@ -402,33 +400,30 @@ STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
 # book/ablations.ipynb#three-the-number-of-learnt-tasks
-def _run_tasks(
-    dataset: str, split: int, system: str, part: str, parameters: dict[str, Any], n_neighbors: int
-) -> list[StepRow]:
+def _run_tasks(unit: Unit) -> list[StepRow]:
     """Rows of one policy: the base learner alone, and every task after every step."""
-    tasks, fits = _split(DATASETS[dataset], split)
-    base = _Recalled(_ESTIMATORS[system](random_state=split, **parameters), fits)
-    learner = LifelongMetricLearner(base, random_state=split, **STEP_SIZE, **POLICIES[part])
-    alone = [base.fit(t.X_train, t.y_train).metric_ for t in tasks]
-    kind = base.metric_type
-    errors = [[_error(M, kind, t, "test", n_neighbors) for M, t in zip(alone, tasks)]]
-    errors += evaluate_stream(learner, tasks, n_neighbors=n_neighbors).errors.tolist()
-    rows = []
-    for step, after in enumerate(errors):
-        for t, error in list(zip(tasks, after))[: step or None]:
-            common = _common(dataset, split, system, t, error, n_neighbors, parameters)
-            rows.append(StepRow(*common, part, step))
-    return rows
+    tasks, _ = unit.tasks()
+    base = _base_learner(unit)
+    metrics = [base.fit(t.X_train, t.y_train).metric_ for t in tasks]
+    alone = [unit.error(t, M, base.metric_type, "test") for t, M in zip(tasks, metrics)]
+    given = STEP_SIZE | POLICIES[unit.part]
+    learner = LifelongMetricLearner(base, random_state=unit.split, **given)
+    stream = evaluate_stream(learner, tasks, n_neighbors=unit.n_neighbors)
+    return [
+        StepRow(**unit.columns(t), error=round(error, 6), old_tasks=unit.part, n_learnt=n_learnt)
+        for n_learnt, errors in enumerate([alone, *stream.errors.tolist()])
+        for t, error in zip(tasks[: n_learnt or None], errors)
+    ]
 
 
 # book/ablations.ipynb#three-the-number-of-learnt-tasks
-def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> Floats:
+def change_since_arrival(rows: Rows, system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
     Parameters
     ----------
     rows : list of dict
-        Step rows of one data set and one policy, as `lml.studies.comparison.read_rows` gives them;
+        Step rows of one data set and one policy, as `lml.studies.results.read_rows` gives them;
         the tasks of a split stand in the order of their arrival.
     system : str
 
@@ -448,94 +443,49 @@ def change_since_arrival(rows: Sequence[Mapping[str, Any]], system: str) -> Floa
 
 
 # book/ablations.ipynb#running-stopping-and-going-on
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ablation:
     """What is run for one of the three questions."""
 
     datasets: tuple[str, ...]
-    systems: tuple[str, ...]
+    # to the system of the runner whose choices are taken over, and own parameters
+    systems: Mapping[str, tuple[str, dict[str, Any] | None]]
+    row_type: type  # of the rows of its files
     column: str  # the column whose values tell the units of a split and system apart
     parts: Callable[[list[str]], Iterable[Any]]  # names of the tasks to these values
-    # (dataset, split, system, folder) to parameters and n_neighbors
-    given: Callable[..., tuple[dict[str, Any], int]]
-    # (dataset, split, system, part, parameters, n_neighbors) to rows
-    run: Callable[..., Sequence[Any]]
-    n_rows: Callable[[int], int]  # number of tasks to the rows of a unit
+    run: Callable[[Unit], Sequence[Any]]
+
+    def given(self, dataset: str, split: int, system: str, folder: str | Path) -> tuple[Any, int]:
+        """The parameters that a system has on a split, and its number of neighbours."""
+        base, own = self.systems[system]
+        parameters, k = chosen_for(dataset, split, base, folder)
+        return parameters if own is None else own, k
 
 
-def _given_lifelong(
-    dataset: str, split: int, system: str, folder: str | Path
-) -> tuple[dict[str, Any], int]:
-    """What was chosen for the base learner alone."""
-    return chosen_for(dataset, split, SYSTEMS[system].base or system, folder)
-
-
-# book/ablations.ipynb#running-stopping-and-going-on
+_LIFELONG = {system: (SYSTEMS[system].base or system, None) for system in _ESTIMATORS}
 #: Name of an ablation to what it is.
 ABLATIONS = {
     "penalty": Ablation(
-        ("isolet",), tuple(OFF_DIAGONAL), "task", lambda tasks: tasks,
-        _given_penalty, _run_penalty, lambda n_tasks: len(FRACTIONS),
+        datasets=("isolet",), systems=OFF_DIAGONAL, row_type=PenaltyRow,
+        column="task", parts=lambda tasks: tasks, run=_run_penalty,
     ),
     "size": Ablation(
-        ("sentiment",), tuple(_ESTIMATORS), "n_components", lambda tasks: SIZES,
-        _given_lifelong, _run_size, lambda n_tasks: len(CODE_PENALTIES) * n_tasks,
+        datasets=("sentiment",), systems=_LIFELONG, row_type=SizeRow,
+        column="n_components", parts=lambda tasks: SIZES, run=_run_size,
     ),
     "tasks": Ablation(
-        ("sentiment", "isolet", "usps"), tuple(_ESTIMATORS), "old_tasks", lambda tasks: POLICIES,
-        _given_lifelong, _run_tasks, lambda n_tasks: n_tasks + n_tasks * (n_tasks + 1) // 2,
+        datasets=("sentiment", "isolet", "usps"), systems=_LIFELONG, row_type=StepRow,
+        column="old_tasks", parts=lambda tasks: POLICIES, run=_run_tasks,
     ),
 }  # fmt: skip
 
 
 # book/ablations.ipynb#running-stopping-and-going-on
-def _units(
-    name: str, dataset: str, systems: Sequence[str] | None, n_repeats: int, folder: str | Path
-) -> dict[tuple[int, str, Any], tuple[dict[str, Any], int]]:
-    """Every unit (split, system, part) of an ablation to what it is given."""
-    ablation = ABLATIONS[name]
-    units: dict[tuple[int, str, Any], tuple[dict[str, Any], int]] = {}
-    parts = ablation.parts([t.name for t in _split(DATASETS[dataset], 0)[0]])
-    for split in range(n_repeats):
-        for system in systems or ablation.systems:
-            if system not in ablation.systems:
-                raise ValueError(
-                    f"system {system!r} has no part in {name!r}: use some of {ablation.systems}"
-                )
-            given = ablation.given(dataset, split, system, folder)
-            units |= {(split, system, part): given for part in parts}
-    return units
-
-
-def _n_rows(ablation: Ablation, dataset: str) -> int:
-    """Rows of a unit."""
-    return ablation.n_rows(len(_split(DATASETS[dataset], 0)[0]))
-
-
-# book/ablations.ipynb#running-stopping-and-going-on
-def _missing(
-    path: Path, column: str, units: Mapping[tuple[int, str, Any], tuple[dict[str, Any], int]]
-) -> list[tuple[int, str, Any]]:
-    """The units that a file lacks; those that it has must be made with what is given now."""
-    done = finished(path, "split", "system", column)
-    for (split, system, part), (parameters, k) in units.items():
-        for row in done.get((str(split), system, str(part)), []):
-            made = (row["parameters"], row["n_neighbors"])
-            now = (json.dumps(parameters), str(k))
-            if made != now:
-                raise ValueError(
-                    f"{path} has rows of {system} on split {split} made with {made}, but now"
-                    f" {now} is chosen: move the file away and run again"
-                )
-    return [unit for unit in units if tuple(map(str, unit)) not in done]
-
-
-# book/ablations.ipynb#running-stopping-and-going-on
 def run_ablation(
     name: str,
-    datasets: Sequence[str] | None = None,
-    systems: Sequence[str] | None = None,
-    n_repeats: int = 5,
+    datasets: str | Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
+    n_splits: int = 5,
     n_jobs: int | None = None,
     out: str | Path = "results",
     base: str | Path = "results",
@@ -546,9 +496,9 @@ def run_ablation(
     Parameters
     ----------
     name : {"penalty", "size", "tasks"}
-    datasets, systems : sequence of str or None, default=None
-        Some of those that `ABLATIONS` lists; None is all of them.
-    n_repeats : int, default=5
+    datasets, systems : str, sequence of str or None, default=None
+        None is all that `ABLATIONS` lists.
+    n_splits : int, default=5
         Number of splits; split s has the seed s.
     n_jobs : int or None, default=None
         Units run at a time, through joblib.
@@ -568,46 +518,31 @@ def run_ablation(
     FileNotFoundError, ValueError
         If the ablation is not known, a parameter is not in the runner's files, or a results
         file was made with other parameters. Nothing has been run then.
+    BlockingIOError
+        If another run writes into the folder.
     """
-    if name not in ABLATIONS:
-        raise ValueError(f"ablation {name!r} is not known: use one of {list(ABLATIONS)}")
+    one_of(*ABLATIONS).check("ablation", name)
+    whole(1).check("n_splits", n_splits)
     ablation = ABLATIONS[name]
-    work = {}
-    names = datasets or ablation.datasets
-    given = {dataset: _units(name, dataset, systems, n_repeats, base) for dataset in names}
-    for dataset, units in given.items():
+    key = ("split", "system", ablation.column)
+    names = chosen_names("system", systems, list(ablation.systems))
+    plan: dict[Path, dict[tuple[Any, ...], Any]] = {}
+    for dataset in chosen_names("dataset", datasets or ablation.datasets, list(DATASETS)):
         path = Path(out) / f"ablation-{name}-{dataset}.csv"
-        repair(path, ("split", "system", ablation.column), _n_rows(ablation, dataset))
-        jobs = [(dataset, *unit, *units[unit]) for unit in _missing(path, ablation.column, units)]
-        work[path] = [(job[2], partial(ablation.run, *job)) for job in jobs]
-    for path, calls in work.items():
-        run_jobs(path, calls, (), n_jobs, path.stem, progress)
-    return list(work)
-
-
-# book/ablations.ipynb#running-stopping-and-going-on
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lml.studies.ablations")
-    parser.add_argument("action", choices=["run"])
-    parser.add_argument("names", nargs="+", choices=sorted(ABLATIONS))
-    parser.add_argument("--repeats", type=int, default=5, help="number of splits")
-    parser.add_argument("--jobs", type=int, help="units at a time")
-    parser.add_argument("--out", default="results", help="folder of the results files")
-    parser.add_argument("--base", default="results", help="folder of the runner's files")
-    parser.add_argument("--datasets", nargs="+", choices=sorted(DATASETS))
-    systems = sorted({system for a in ABLATIONS.values() for system in a.systems})
-    parser.add_argument("--systems", nargs="+", choices=systems)
-    return parser
-
-
-# book/ablations.ipynb#running-stopping-and-going-on
-def _main(argv: Sequence[str] | None = None) -> int:
-    o = _parser().parse_args(argv)
-    for name in o.names:
-        run_ablation(name, o.datasets, o.systems, o.repeats, o.jobs, o.out, o.base)
-    return 0
-
-
-if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
-    # the module of that name, and not this copy of it, is what workers know
-    sys.exit(importlib.import_module("lml.studies.ablations")._main())
+        done = finished(path, *key)
+        tasks, _ = _split(DATASETS[dataset], 0)
+        plan[path] = {}
+        for split, system in product(range(n_splits), names):
+            parameters, k = ablation.given(dataset, split, system, base)
+            for part in ablation.parts([t.name for t in tasks]):
+                now = (json.dumps(parameters), str(k))
+                for row in done.get((str(split), system, str(part)), ()):
+                    made = (row["parameters"], row["n_neighbors"])
+                    if made != now:
+                        raise ValueError(
+                            f"{path} has rows of {system} on split {split} made with {made}, but"
+                            f" now {now} is chosen: move the file away and run again"
+                        )
+                unit = Unit(dataset, split, system, part, parameters, k)
+                plan[path][split, system, part] = partial(ablation.run, unit)
+    return run_missing(plan, ablation.row_type, key, n_jobs, progress)

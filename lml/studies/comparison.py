@@ -1,23 +1,24 @@
 # Generated from book/comparison.ipynb by tools/tangle.py: edit the chapter.
-"""How results are read, compared over splits, and shown beside the paper's tables.
+"""How results are compared over splits, and shown beside the paper's tables.
 
-`read_rows` and `read_paper` read results; `compare_systems` gives the paired difference of
-two systems with an interval that knows that splits of the same rows are not independent;
-`results_table` and `comparison_figure` show systems side by side.
+`compare_systems` gives the paired difference of two systems with an interval that knows that
+splits of the same rows are not independent; `results_table` and `comparison_figure` show systems
+side by side; `read_paper` reads what the paper prints.
 """
 
-import csv
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from lml.studies.results import Rows, read_rows
 from lml.utils.typing import Floats
+from lml.utils.validation import one_of, real
 
 __all__ = [
     "Cell",
@@ -34,32 +35,24 @@ __all__ = [
     "mean_and_error",
     "paired_difference",
     "read_paper",
-    "read_rows",
     "results_table",
     "split_errors",
 ]
 
-# book/comparison.ipynb#reading-and-comparing-results
-_Rows: TypeAlias = Sequence[Mapping[str, Any]]
-
-
-# book/comparison.ipynb#a-file-of-results
-def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Rows of a results file, as a list of dictionaries of strings; empty without the file."""
-    path = Path(path)
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
-
 
 # book/comparison.ipynb#a-mean-and-its-error
-def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[int, float]:
+def _errors_by_split(rows: Rows, system: str, task: str = "average") -> dict[int, float]:
     """Split to error in per cent, in the order of the splits."""
-    found: dict[int, list[float]] = {}
+    found: dict[int, dict[str, float]] = {}
     for row in rows:
         if row["system"] == system and task in (row["task"], "average"):
-            found.setdefault(int(row["split"]), []).append(100 * float(row["error"]))
+            errors = found.setdefault(int(row["split"]), {})
+            if row["task"] in errors:
+                raise ValueError(
+                    f"split {row['split']} has two rows of {system!r} and task {row['task']!r}: "
+                    "give those of one setting, or remove from the file what stands twice"
+                )
+            errors[row["task"]] = 100 * float(row["error"])
     if not found:
         known = sorted({str(row["system"]) for row in rows})
         raise ValueError(f"no row has system {system!r} and task {task!r}: the systems are {known}")
@@ -69,11 +62,11 @@ def _errors_by_split(rows: _Rows, system: str, task: str = "average") -> dict[in
             f"{system!r} has not the same number of tasks in every split ({counts}): finish the"
             " run or leave the incomplete splits out"
         )
-    return {split: float(np.mean(found[split])) for split in sorted(found)}
+    return {split: float(np.mean(list(found[split].values()))) for split in sorted(found)}
 
 
 # book/comparison.ipynb#a-mean-and-its-error
-def split_errors(rows: _Rows, system: str, task: str = "average") -> Floats:
+def split_errors(rows: Rows, system: str, task: str = "average") -> Floats:
     """Errors of one system over the splits, in per cent, in the order of the splits.
 
     Parameters
@@ -118,10 +111,17 @@ class Difference:
 
     mean: float
     error: float  # standard error
-    low: float
-    high: float
+    half: float  # half the width of the interval
     p_value: float  # two-sided
     n_splits: int
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
 
     @property
     def within_noise(self) -> bool:
@@ -171,28 +171,6 @@ def paired_difference(
     >>> print(paired_difference([3.0, 4.0, 5.0], [2.0, 2.0, 2.0]))
     +2.00 ± 0.58 [-0.48, +4.48]
     """
-    gaps = _gaps(first, second)
-    if not 0 < level < 1 or shared < 0 or fixed < 0:
-        raise ValueError(
-            f"level must lie between 0 and 1, shared and fixed must not be negative, got {level},"
-            f" {shared} and {fixed}"
-        )
-    mean = float(gaps.mean())
-    n_splits = len(gaps)
-    same = np.ptp(gaps) < _ROUNDING
-    varying = 0.0 if same else float(gaps.var(ddof=1)) * (1 / n_splits + shared)
-    error = np.sqrt(varying + fixed)
-    if error == 0:  # the same difference on every split
-        return Difference(mean, 0.0, mean, mean, float(mean == 0), n_splits)
-    df = (n_splits - 1) * ((varying + fixed) / varying) ** 2 if varying > 0 else np.inf
-    half = float(stats.t.ppf((1 + level) / 2, df) * error)
-    p_value = float(2 * stats.t.sf(abs(mean) / error, df))
-    return Difference(mean, float(error), mean - half, mean + half, p_value, n_splits)
-
-
-# book/comparison.ipynb#an-interval
-def _gaps(first: ArrayLike, second: ArrayLike) -> Floats:
-    """Differences over the splits."""
     first = np.asarray(first, dtype=float)
     second = np.asarray(second, dtype=float)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
@@ -202,11 +180,27 @@ def _gaps(first: ArrayLike, second: ArrayLike) -> Floats:
         )
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise ValueError("first and second must be finite: leave out splits without a result")
-    return first - second
+    real(0).check("shared", shared)
+    real(0).check("fixed", fixed)
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r}: give a number between 0 and 1")
+    gaps = first - second
+    mean = float(gaps.mean())
+    n_splits = len(gaps)
+    same = np.ptp(gaps) < _ROUNDING
+    varying = 0.0 if same else float(gaps.var(ddof=1)) * (1 / n_splits + shared)
+    error = float(np.sqrt(varying + fixed))
+    half = 0.0
+    p_value = float(mean == 0)
+    if error > 0:  # not the same difference on every split
+        df = (n_splits - 1) * ((varying + fixed) / varying) ** 2 if varying > 0 else np.inf
+        half = float(stats.t.ppf((1 + level) / 2, df) * error)
+        p_value = float(2 * stats.t.sf(abs(mean) / error, df))
+    return Difference(mean=mean, error=error, half=half, p_value=p_value, n_splits=n_splits)
 
 
 # book/comparison.ipynb#correction-2-a-term-for-each-cause
-def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
+def _corrections(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
     """Arguments of `paired_difference` for each correction.
 
     errors are the mean errors of both systems for each task, in per cent, of shape
@@ -225,36 +219,8 @@ def _shared_rows(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
 
 
 # book/comparison.ipynb#correction-2-a-term-for-each-cause
-def _errors_and_sizes(
-    rows: _Rows, first: str, second: str, task: str
-) -> tuple[list[Any], list[Any]]:
-    """Mean errors of two systems, and numbers of training and of test rows, for each task."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        if row["system"] == first and task in (row["task"], "average"):
-            found.setdefault(row["task"], []).append((int(row["n_train"]), int(row["n_test"])))
-    sizes = [np.mean(found[name], axis=0) for name in found]
-    errors = [[split_errors(rows, s, t).mean() for s in (first, second)] for t in found]
-    return errors, sizes
-
-
-# book/comparison.ipynb#correction-2-a-term-for-each-cause
-def _check_tasks(rows: _Rows, first: str, second: str, task: str) -> None:
-    """Rows of one data set, and the same tasks of both systems where tasks are averaged."""
-    datasets = sorted({str(row.get("dataset", "")) for row in rows})
-    if len(datasets) > 1:
-        raise ValueError(f"rows are of {datasets}: give the rows of one results file")
-    own = [{row["task"] for row in rows if row["system"] == name} for name in (first, second)]
-    if task == "average" and own[0] != own[1]:
-        raise ValueError(
-            f"{first!r} has the tasks {sorted(own[0])} and {second!r} has {sorted(own[1])}: "
-            "finish the run, or compare one task"
-        )
-
-
-# book/comparison.ipynb#correction-2-a-term-for-each-cause
 def compare_systems(
-    rows: _Rows,
+    rows: Rows,
     first: str,
     second: str,
     task: str = "average",
@@ -285,32 +251,45 @@ def compare_systems(
     -----
     Derived in chapter 36 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
-    _check_tasks(rows, first, second, task)
-    a, b = (_errors_by_split(rows, name, task) for name in (first, second))
+    one_of("smaller", "nadeau-bengio", "rows", "none").check("correction", correction)
+    datasets = sorted({str(row.get("dataset", "")) for row in rows})
+    if len(datasets) > 1:
+        raise ValueError(f"rows are of {datasets}: give the rows of one results file")
+    both = (first, second)
+    tasks = [list(dict.fromkeys(r["task"] for r in rows if r["system"] == s)) for s in both]
+    if task == "average" and set(tasks[0]) != set(tasks[1]):
+        raise ValueError(
+            f"{first!r} has the tasks {sorted(tasks[0])} and {second!r} has {sorted(tasks[1])}: "
+            "finish the run, or compare one task"
+        )
+    a, b = (_errors_by_split(rows, system, task) for system in both)
     common = sorted(set(a) & set(b))
-    paired = [a[s] for s in common], [b[s] for s in common]
-    ways = _shared_rows(*_errors_and_sizes(rows, first, second, task))
-    if correction not in ("smaller", *ways):
-        raise ValueError(f"correction must be 'smaller' or one of {list(ways)}, got {correction!r}")
+    # mean errors of both systems and mean sizes of the two parts, for each task
+    asked = tasks[0] if task == "average" else [task]
+    errors = [[split_errors(rows, system, t).mean() for system in both] for t in asked]
+    sizes = [
+        np.mean(
+            [(int(r["n_train"]), int(r["n_test"])) for r in rows
+             if (r["system"], r["task"]) == (first, t)], axis=0)
+        for t in asked
+    ]  # fmt: skip
+    ways = _corrections(errors, sizes)
     names = ["nadeau-bengio", "rows"] if correction == "smaller" else [correction]
-    found = [paired_difference(*paired, **ways[name], level=level) for name in names]
+    found = [
+        paired_difference([a[s] for s in common], [b[s] for s in common], level=level, **ways[name])
+        for name in names
+    ]
     return min(found, key=lambda d: (d.error == 0, d.high - d.low))
 
 
 # book/comparison.ipynb#the-papers-tables
 def _number(text: str) -> float:
-    """A printed number; NaN for a gap."""
-    return np.nan if text in ("", "N/A") else float(text)
+    """A printed number, or run time such as "0.5min" or "12s" in seconds; NaN for a gap."""
+    unit = 60 if text.endswith("min") else 1
+    digits = text.removesuffix("min").removesuffix("s")
+    return np.nan if digits in ("", "N/A") else unit * float(digits)
 
 
-def _seconds(text: str) -> float:
-    """A printed run time such as "0.5min" or "12s" in seconds; NaN for a gap."""
-    if text.endswith("min"):
-        return 60 * float(text.removesuffix("min"))
-    return _number(text.removesuffix("s"))
-
-
-# book/comparison.ipynb#the-papers-tables
 def read_paper(path: str | Path) -> list[dict[str, Any]]:
     """The paper's tables II and III: one dictionary for each printed error.
 
@@ -326,13 +305,13 @@ def read_paper(path: str | Path) -> list[dict[str, Any]]:
         "task", "error" and "spread" (in per cent, NaN where the paper has N/A), "bold", "unit"
         (of the last digit of the error) and "seconds" (of an average, NaN if not printed).
     """
-    rows: list[dict[str, Any]] = read_rows(path)
+    rows: list[dict[str, Any]] = list(read_rows(path))
     if not rows:
         raise FileNotFoundError(f"{path} does not exist or is empty: it is results/paper.csv")
     for row in rows:
         row["unit"] = 10.0 ** -len(row["error"].partition(".")[2])
         row["bold"] = row["bold"] == "1"
-        row["seconds"] = _seconds(row.pop("runtime"))
+        row["seconds"] = _number(row.pop("runtime"))
         row |= {name: _number(row[name]) for name in ("error", "spread")}
     return rows
 
@@ -362,52 +341,33 @@ class Line:
 
 
 # book/comparison.ipynb#a-table
-def _tied(rows: _Rows, name: str, best: str, task: str, correction: str) -> bool:
-    """Whether a system cannot be told from the best on the splits that both have."""
-    common = {r["split"] for r in rows if r["system"] == name}
-    common &= {r["split"] for r in rows if r["system"] == best}
-    if len(common) < 2:
-        return False
-    return compare_systems(rows, name, best, task, correction=correction).within_noise
-
-
-# book/comparison.ipynb#a-table
 def _cells(
-    rows: _Rows,
-    systems: Sequence[str],
-    task: str,
-    printed: Mapping[tuple[str, str], Any],
-    correction: str,
+    rows: Rows, systems: Sequence[str], task: str, printed: dict[Any, Any], correction: str
 ) -> dict[str, Cell]:
-    """System to its cell in the column of one task."""
+    """System to its cell in the column of one task; printed has the paper's by (system, task)."""
     means = {name: mean_and_error(split_errors(rows, name, task)) for name in systems}
+    splits = {name: {r["split"] for r in rows if r["system"] == name} for name in systems}
     best = min(systems, key=lambda name: means[name][0])
     cells = {}
     for name in systems:
-        mark = "best"
-        if means[name][0] > means[best][0]:
-            mark = "tied" if _tied(rows, name, best, task, correction) else ""
-        cells[name] = Cell(*means[name], mark, printed.get((name, task), {}).get("error"))
+        mark = ""
+        if means[name][0] <= means[best][0]:
+            mark = "best"
+        elif len(splits[name] & splits[best]) > 1:
+            gap = compare_systems(rows, name, best, task, correction=correction)
+            mark = "tied" if gap.within_noise else ""
+        mean, error = means[name]
+        theirs = printed.get((name, task), {}).get("error")
+        cells[name] = Cell(mean=mean, error=error, mark=mark, printed=theirs)
     return cells
 
 
-# book/comparison.ipynb#a-table
-def _line(rows: _Rows, system: str, cells: dict[str, Cell], printed_seconds: float) -> Line:
-    """The line of one system."""
-    own = [row for row in rows if row["system"] == system]
-    seconds, kept = (np.mean([float(r[c]) for r in own]) for c in ("seconds", "state_bytes"))
-    k = tuple(sorted({int(row["n_neighbors"]) for row in own}))
-    n_splits = len({row["split"] for row in own})
-    return Line(system, cells, n_splits, k, float(seconds), printed_seconds, float(kept))
-
-
-# book/comparison.ipynb#a-table
 def results_table(
-    rows: _Rows,
+    rows: Rows,
     systems: Sequence[str] | None = None,
     tasks: Sequence[str] | None = None,
     *,
-    paper: _Rows = (),
+    paper: Rows = (),
     correction: str = "smaller",
     decimals: int = 1,
 ) -> "ResultsTable":
@@ -438,9 +398,18 @@ def results_table(
     columns = {task: _cells(rows, systems, task, printed, correction) for task in tasks}
     lines = []
     for name in systems:
-        cells = {task: columns[task][name] for task in tasks}
-        theirs = np.nan_to_num(printed.get((name, "average"), {}).get("seconds", 0))
-        lines.append(_line(rows, name, cells, float(theirs)))
+        own = [row for row in rows if row["system"] == name]
+        theirs = printed.get((name, "average"), {}).get("seconds", 0)
+        line = Line(
+            system=name,
+            cells={task: columns[task][name] for task in tasks},
+            n_splits=len({row["split"] for row in own}),
+            n_neighbors=tuple(sorted({int(row["n_neighbors"]) for row in own})),
+            seconds=float(np.mean([float(row["seconds"]) for row in own])),
+            printed_seconds=float(np.nan_to_num(theirs)),
+            state_bytes=float(np.mean([float(row["state_bytes"]) for row in own])),
+        )
+        lines.append(line)
     return ResultsTable(tuple(tasks), tuple(lines), decimals)
 
 
@@ -462,7 +431,25 @@ def _aligned(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in texts)
 
 
+def _html(css: str, head: Sequence[str], *body: Sequence[str]) -> str:
+    """An HTML table; the texts of the body are HTML but for the first of each line."""
+    columns = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
+    lines = [f'<table class="{css}">', f"<thead><tr>{columns}</tr></thead>", "<tbody>"]
+    for name, *cells in body:
+        marked = "".join(f"<td>{cell}</td>" for cell in cells)
+        lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{marked}</tr>')
+    return "\n".join([*lines, "</tbody>", "</table>"])
+
+
 # book/comparison.ipynb#a-table
+_TEXT = {"best": "{} ± {}*", "tied": "{} ± {}~", "": "{} ± {} "}
+_MARKED = {
+    "best": "<strong>{}</strong> ± {}",
+    "tied": '{} ± {} <span title="within noise of the best">≈</span>',
+    "": "{} ± {}",
+}
+
+
 @dataclass(frozen=True, repr=False)
 class ResultsTable:
     """Systems (lines) on tasks (columns), as `results_table` makes it."""
@@ -471,40 +458,28 @@ class ResultsTable:
     lines: tuple[Line, ...]
     decimals: int = 1
 
-    def _body(self, style: Callable[[Cell], str]) -> list[list[str]]:
-        """The cells of all lines as text: name, errors in the given style, k, time, state."""
-        body = []
-        for line in self.lines:
-            k = ", ".join("–" if k == 0 else str(k) for k in line.n_neighbors)
-            errors = [style(line.cells[task]) for task in self.tasks]
-            body.append([line.system, *errors, k, _time(line.seconds), _bytes(line.state_bytes)])
-        return body
+    def _grid(self, styles: dict[str, str], small: str) -> list[list[str]]:
+        """Head and lines as texts: by their mark, and how the paper's numbers are added."""
 
-    def _fixed(self, number: float) -> str:
-        return f"{number:.{self.decimals}f}"
+        def fixed(number: float) -> str:
+            return f"{number:.{self.decimals}f}"
+
+        grid = [["system", *self.tasks, "k", "time", "state"]]
+        for line in self.lines:
+            texts = [line.system]
+            for cell in (line.cells[task] for task in self.tasks):
+                printed = "" if cell.printed is None else small.format(fixed(cell.printed))
+                texts.append(
+                    styles[cell.mark].format(fixed(cell.mean), fixed(cell.error)) + printed
+                )
+            k = ", ".join("–" if k == 0 else str(k) for k in line.n_neighbors)
+            printed = small.format(_time(line.printed_seconds)) if line.printed_seconds > 0 else ""
+            grid.append([*texts, k, _time(line.seconds) + printed, _bytes(line.state_bytes)])
+        return grid
 
     def __repr__(self) -> str:
-        def plain(cell: Cell) -> str:
-            mark = {"best": "*", "tied": "~"}.get(cell.mark, " ")
-            return f"{self._fixed(cell.mean)} ± {self._fixed(cell.error)}{mark}"
-
-        return _aligned([["", *self.tasks, "k", "time", "state"], *self._body(plain)])
-
-    def to_markdown(self) -> str:
-        """The table in Markdown, the paper's numbers in brackets."""
-
-        def marked(cell: Cell) -> str:
-            star = "**" * (cell.mark == "best")
-            sign = " ≈" * (cell.mark == "tied")
-            theirs = "" if cell.printed is None else f" ({self._fixed(cell.printed)})"
-            mean = self._fixed(cell.mean)
-            error = self._fixed(cell.error)
-            return f"{star}{mean}{star} ± {error}{sign}{theirs}"
-
-        head = ["system", *self.tasks, "k", "time", "state"]
-        rule = ["---", *["--:"] * (len(head) - 1)]
-        lines = [head, rule, *self._body(marked)]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        head, *body = self._grid(_TEXT, "")
+        return _aligned([["", *head[1:]], *body])
 
     def legend(self) -> str:
         """What the numbers and the marks are."""
@@ -517,43 +492,15 @@ class ResultsTable:
         return said + " Second line of a cell: as printed in the paper." * printed
 
     def _repr_html_(self) -> str:
-        def marked(cell: Cell) -> str:
-            bold = ("<strong>", "</strong>") if cell.mark == "best" else ("", "")
-            sign = ' <span title="within noise of the best">≈</span>' * (cell.mark == "tied")
-            theirs = "" if cell.printed is None else f"<small>{self._fixed(cell.printed)}</small>"
-            return f"{self._fixed(cell.mean).join(bold)} ± {self._fixed(cell.error)}{sign}{theirs}"
-
-        rows = []
-        for line, (name, *cells) in zip(self.lines, self._body(marked)):
-            cells[-2] += f"<small>{_time(line.printed_seconds)}</small>" * (
-                line.printed_seconds > 0
-            )
-            body = "".join(f"<td>{cell}</td>" for cell in cells)
-            rows.append(f'<tr><th scope="row">{html.escape(name)}</th>{body}</tr>')
-        return _HTML.format(head=self._html_head(), body="\n".join(rows), legend=self.legend())
-
-    def _html_head(self) -> str:
-        names = ["system", *map(html.escape, self.tasks), "k", "time", "state"]
-        return "".join(f'<th scope="col">{name}</th>' for name in names)
+        table = _html("lml-results", *self._grid(_MARKED, "<small>{}</small>"))
+        return f'{table}\n<p class="lml-legend">{self.legend()}</p>'
 
 
 # book/comparison.ipynb#a-table
-_HTML = """<table class="lml-results">
-<thead><tr>{head}</tr></thead>
-<tbody>
-{body}
-</tbody>
-</table>
-<p class="lml-legend">{legend}</p>"""
-
-
-# book/comparison.ipynb#a-table
-def describe_run(rows: _Rows) -> str:
+def describe_run(rows: Rows) -> str:
     """Data set, splits and versions of the rows of a results file, in one line of text."""
     if not rows:
-        raise ValueError(
-            "there are no rows: run `python -m lml.studies.experiments run DATASET` first"
-        )
+        raise ValueError("there are no rows: run `python -m lml.studies run DATASET` first")
     splits = sorted({int(row["split"]) for row in rows})
     span = f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else f"{splits[0]}"
     names = ", ".join(dict.fromkeys(row["dataset"] for row in rows))
@@ -563,6 +510,15 @@ def describe_run(rows: _Rows) -> str:
 
 
 # book/comparison.ipynb#a-figure
+def _axes(ax: Any, n_lines: int) -> Any:
+    """The axes that are given, or those of a new figure with a place for each line."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6, 0.8 + 0.32 * n_lines), layout="constrained")[1]
+
+
 def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None) -> Any:
     """A dot for each system of a table, with its standard error and the paper's number.
 
@@ -578,10 +534,7 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
     -------
     matplotlib Axes
     """
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        _, ax = plt.subplots(figsize=(6, 0.8 + 0.32 * len(table.lines)), layout="constrained")
+    ax = _axes(ax, len(table.lines))
     cells = [line.cells[task] for line in table.lines]
     places = np.arange(len(table.lines))
     theirs = [(c.printed, y) for y, c in enumerate(cells) if c.printed is not None]
@@ -598,7 +551,7 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
 
 # book/comparison.ipynb#a-figure
 def difference_figure(
-    rows: _Rows, systems: Sequence[str], reference: str, task: str = "average", ax: Any = None
+    rows: Rows, systems: Sequence[str], reference: str, task: str = "average", ax: Any = None
 ) -> dict[str, Difference]:
     """Paired differences of systems to one of them, with corrected intervals.
 
@@ -620,10 +573,7 @@ def difference_figure(
     """
     gaps = {s: compare_systems(rows, s, reference, task) for s in systems if s != reference}
     gaps = dict(sorted(gaps.items(), key=lambda item: item[1].mean))
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        _, ax = plt.subplots(figsize=(6, 0.8 + 0.32 * len(gaps)), layout="constrained")
+    ax = _axes(ax, len(gaps))
     for y, gap in enumerate(gaps.values()):
         face = "white" if gap.within_noise else "black"
         ax.plot([gap.low, gap.high], [y, y], color="0.4", linewidth=1)
@@ -663,7 +613,7 @@ def cost_figure(table: ResultsTable, axes: Sequence[Any]) -> None:
 
 # book/comparison.ipynb#what-the-paper-says-asked-again
 def confront(
-    rows: _Rows, paper: _Rows, pairs: Sequence[tuple[str, str]], task: str = "average"
+    rows: Rows, paper: Rows, pairs: Sequence[tuple[str, str]], task: str = "average"
 ) -> "TextTable":
     """Differences that the paper prints beside ours.
 
@@ -684,28 +634,23 @@ def confront(
         else "same direction" or "other direction" than printed, "new" if nothing is printed.
     """
     dataset = rows[0]["dataset"]
-    body = []
     printed = {r["system"]: r for r in paper if (r["dataset"], r["task"]) == (dataset, task)}
+    body = []
     for first, second in pairs:
         ours = compare_systems(rows, first, second, task)
         theirs = np.nan
         if first in printed and second in printed:
             theirs = round(printed[first]["error"] - printed[second]["error"], 2)
+        if ours.within_noise:
+            verdict = "within noise"
+        elif np.isnan(theirs):
+            verdict = "new"
+        else:
+            verdict = "same direction" if ours.mean * theirs > 0 else "other direction"
         shown = "" if np.isnan(theirs) else f"{theirs:+.2f}"
         interval = f"[{ours.low:+.2f},\u00a0{ours.high:+.2f}]"
-        verdict = _verdict(ours, theirs)
         body.append((f"{first} − {second}", shown, f"{ours.mean:+.2f}", interval, verdict))
     return TextTable(("difference", "paper", "ours", "interval", "verdict"), tuple(body))
-
-
-# book/comparison.ipynb#what-the-paper-says-asked-again
-def _verdict(ours: Difference, theirs: float) -> str:
-    """What our interval says about a printed difference."""
-    if ours.within_noise:
-        return "within noise"
-    if np.isnan(theirs):
-        return "new"
-    return "same direction" if ours.mean * theirs > 0 else "other direction"
 
 
 @dataclass(frozen=True, repr=False)
@@ -718,17 +663,6 @@ class TextTable:
     def __repr__(self) -> str:
         return _aligned([self.head, *self.body])
 
-    def to_markdown(self) -> str:
-        """The table in Markdown."""
-        lines = [self.head, ["---"] * len(self.head), *self.body]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
     def _repr_html_(self) -> str:
-        top = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.head)
-        lines = []
-        for name, *cells in self.body:
-            body = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-            lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{body}</tr>')
-        rows = "\n".join(lines)
-        head = f"<thead><tr>{top}</tr></thead>\n<tbody>"
-        return f'<table class="lml-results lml-text">\n{head}\n{rows}\n</tbody>\n</table>'
+        body = [[name, *map(html.escape, cells)] for name, *cells in self.body]
+        return _html("lml-results lml-text", self.head, *body)

@@ -30,10 +30,20 @@ from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.utils.typing import Matrix
 
-__all__ = ["N_COMPONENTS", "PAPER_GRID", "SYSTEMS", "Fitted", "System"]
+__all__ = [
+    "N_COMPONENTS",
+    "PAPER_GRID",
+    "SYSTEMS",
+    "Fitted",
+    "Recalled",
+    "System",
+    "by_neighbors",
+    "prepared",
+]
 
 # book/systems.ipynb#the-systems-of-the-tables
 _Stages: TypeAlias = list[list[dict[str, Any]]]
+_Fits: TypeAlias = dict[str, Any]  # what was fitted already, by the hash of data and learner
 
 
 # book/systems.ipynb#what-a-fitted-system-answers
@@ -46,11 +56,25 @@ class Fitted:
     nbytes: int  # what the learner keeps, training rows excluded
 
 
-# book/systems.ipynb#what-a-fitted-system-answers
-def _by_neighbors(
-    tasks: Sequence[Task], metrics: Mapping[Any, FactoredMetric], metric_type: str, nbytes: int
+# book/systems.ipynb#what-is-counted-as-stored
+def _distinct_bytes(metrics: Iterable[FactoredMetric]) -> int:
+    """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
+    metrics = list(metrics)
+    parts = [part for m in metrics for part in (m.factor, m.core)]
+    arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
+    n_distinct = len({m.core.__array_interface__["data"][0] for m in metrics})
+    squares = 8 * n_distinct * metrics[0].n_features ** 2
+    return 8 * len(metrics) + min(sum(arrays.values()), squares)
+
+
+def by_neighbors(
+    tasks: Sequence[Task],
+    metrics: Mapping[Any, FactoredMetric],
+    metric_type: str,
+    nbytes: int | None = None,
 ) -> Fitted:
-    """A fitted system that ranks each task's training rows by the task's metric."""
+    """A fitted system that ranks the training rows of each task by the metric of the task."""
+    nbytes = _distinct_bytes(metrics.values()) if nbytes is None else nbytes
     known = {t.name: t for t in tasks}
     if metric_type == "distance":
         metrics = {name: metric.psd() for name, metric in metrics.items()}
@@ -62,23 +86,8 @@ def _by_neighbors(
     return Fitted(labels, nbytes)
 
 
-def _by_classifiers(predict: Callable[[Matrix, Any], NDArray[Any]], nbytes: int) -> Fitted:
-    """A fitted system that answers with one label a row; predict takes rows and a name."""
-    return Fitted(lambda X, name, k: np.asarray(predict(X, name))[:, None], nbytes)
-
-
-# book/systems.ipynb#what-is-counted-as-stored
-def _distinct_bytes(metrics: Sequence[FactoredMetric]) -> int:
-    """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
-    parts = [part for m in metrics for part in (m.factor, m.core)]
-    arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
-    n_distinct = len({m.core.__array_interface__["data"][0] for m in metrics})
-    squares = 8 * n_distinct * metrics[0].n_features ** 2
-    return 8 * len(metrics) + min(sum(arrays.values()), squares)
-
-
 # book/systems.ipynb#one-task-at-a-time
-def _prepared(prototype: Any, seed: int, parameters: Mapping[str, Any]) -> Any:
+def prepared(prototype: Any, seed: int, **parameters: Any) -> Any:
     """A clone of an estimator with parameters and with the seed in every random_state."""
     learner = clone(prototype).set_params(**parameters)
     seeded = [name for name in learner.get_params() if name.endswith("random_state")]
@@ -86,20 +95,26 @@ def _prepared(prototype: Any, seed: int, parameters: Mapping[str, Any]) -> Any:
 
 
 # book/systems.ipynb#one-task-at-a-time
-class _Fits(dict[str, Any]):
-    """Fits kept for all clones of a `_Recalled`: copying it gives the same dictionary."""
+class Recalled(BaseEstimator):
+    """A metric learner whose fits are kept, so that a grid over d learns each metric once.
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
-
-class _Recalled(BaseEstimator):
-    """A metric learner whose fits are kept, so that a grid over d learns each metric once."""
+    Parameters
+    ----------
+    estimator : estimator
+        The metric learner.
+    fits : dict
+        Fitted metric learners by the hash of what they were fitted to; all clones share it.
+    init : FactoredMetric or None, default=None
+        Where the estimator starts; None is its own start.
+    """
 
     def __init__(self, estimator: Any, fits: _Fits, init: FactoredMetric | None = None) -> None:
         self.estimator = estimator
         self.fits = fits
-        self.init = init  # where the estimator starts, if it is not its own start
+        self.init = init
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(clone(self.estimator), self.fits, self.init)
 
     def fit(self, X: Matrix, y: NDArray[Any]) -> Self:
         learner = clone(self.estimator)
@@ -117,20 +132,18 @@ class _Recalled(BaseEstimator):
 def _fit_euclidean(tasks: Sequence[Task], seed: int, fits: _Fits) -> Fitted:
     """No learning: the identity."""
     metrics = {t.name: FactoredMetric.identity(t.X_train.shape[1]) for t in tasks}
-    return _by_neighbors(tasks, metrics, "distance", 0)
+    return by_neighbors(tasks, metrics, "distance", nbytes=0)
 
 
 def _fit_alone(
     prototype: Any, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
     """A learner of its own for each task."""
-    learner = _Recalled(_prepared(prototype, seed, parameters), fits)
+    learner = Recalled(prepared(prototype, seed, **parameters), fits)
     metrics = {t.name: clone(learner).fit(t.X_train, t.y_train).metric_ for t in tasks}
-    nbytes = _distinct_bytes(list(metrics.values()))
-    return _by_neighbors(tasks, metrics, prototype.metric_type, nbytes)
+    return by_neighbors(tasks, metrics, prototype.metric_type)
 
 
-# book/systems.ipynb#one-task-at-a-time
 def _fit_nca(tasks: Sequence[Task], seed: int, fits: _Fits, *, n_components: int) -> Fitted:
     """Neighbourhood components analysis of scikit-learn for each task."""
     metrics = {}
@@ -138,7 +151,7 @@ def _fit_nca(tasks: Sequence[Task], seed: int, fits: _Fits, *, n_components: int
         nca = NeighborhoodComponentsAnalysis(n_components, max_iter=100, random_state=seed)
         components = nca.fit(t.X_train, t.y_train).components_
         metrics[t.name] = FactoredMetric.from_components(components)
-    return _by_neighbors(tasks, metrics, "distance", _distinct_bytes(list(metrics.values())))
+    return by_neighbors(tasks, metrics, "distance")
 
 
 def _fit_logistic(tasks: Sequence[Task], seed: int, fits: _Fits, *, C: float) -> Fitted:
@@ -146,7 +159,7 @@ def _fit_logistic(tasks: Sequence[Task], seed: int, fits: _Fits, *, C: float) ->
     model = LogisticRegression(C=C, max_iter=10_000)
     models = {t.name: clone(model).fit(t.X_train, t.y_train) for t in tasks}
     nbytes = sum(m.coef_.nbytes + m.intercept_.nbytes for m in models.values())
-    return _by_classifiers(lambda X, name: models[name].predict(X), nbytes)
+    return Fitted(lambda X, name, k: models[name].predict(X)[:, None], nbytes)
 
 
 # book/systems.ipynb#all-tasks-at-once
@@ -154,12 +167,12 @@ def _fit_together(
     prototype: Any, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
     """A joint learner of the rows of all tasks."""
-    X, y = (np.concatenate([getattr(t, part) for t in tasks]) for part in ("X_train", "y_train"))
+    X = np.concatenate([t.X_train for t in tasks])
+    y = np.concatenate([t.y_train for t in tasks])
     names = [t.name for t in tasks for _ in t.y_train]
-    learner = _prepared(prototype, seed, parameters).fit(X, y, tasks=names)
+    learner = prepared(prototype, seed, **parameters).fit(X, y, tasks=names)
     metrics = {t.name: learner.task_metric(t.name) for t in tasks}
-    nbytes = _distinct_bytes(list(metrics.values()))
-    return _by_neighbors(tasks, metrics, learner.metric_type_, nbytes)
+    return by_neighbors(tasks, metrics, learner.metric_type_)
 
 
 # book/systems.ipynb#one-task-after-another
@@ -175,17 +188,15 @@ def _fit_lifelong(
     **parameters: Any,
 ) -> Fitted:
     """The tasks one after another by one lifelong learner; asked after the last of them."""
-    base = _Recalled(_prepared(prototype, seed, parameters), fits)
-    sizes: dict[str, Any] = {"n_components": n_components, "code_penalty": code_penalty}
-    sizes["warm_start_from_dictionary"] = warm
-    learner = LifelongMetricLearner(base, random_state=seed, **sizes)
+    base = Recalled(prepared(prototype, seed, **parameters), fits)
+    learner = LifelongMetricLearner(base, n_components, code_penalty, random_state=seed)
+    learner.set_params(warm_start_from_dictionary=warm)
     for t in tasks:
         learner.partial_fit(t.X_train, t.y_train, task=t.name)
     metrics = {t.name: learner.task_metric(t.name) for t in tasks}
-    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
+    return by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
-# book/systems.ipynb#one-task-after-another
 def _fit_ella(
     multi_class: str, tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
@@ -195,18 +206,10 @@ def _fit_ella(
         learner.partial_fit(t.X_train, t.y_train, task=t.name)
     parts = learner.state_parts_
     nbytes = sum(parts.values()) - parts["rows"]
-    return _by_classifiers(lambda X, name: learner.predict(X, task=name), nbytes)
+    return Fitted(lambda X, name, k: np.asarray(learner.predict(X, task=name))[:, None], nbytes)
 
 
 # book/systems.ipynb#one-task-after-another
-def _learnt_plda(tasks: Sequence[Task], seed: int, given: Mapping[str, Any]) -> LifelongPLDA:
-    """A lifelong PLDA that has seen the tasks one after another."""
-    learner = LifelongPLDA(tasks[0].X_train.shape[1], random_state=seed, **given)
-    for t in tasks:
-        learner.partial_fit(t.X_train, t.y_train, task=t.name)
-    return learner
-
-
 def _fit_plda(
     fixed: Mapping[str, Any], tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
@@ -217,10 +220,12 @@ def _fit_plda(
     asked = given if len(read) < 2 else {n: value for n, value in given.items() if n not in read}
     key = joblib.hash(([t.X_train for t in tasks], [t.y_train for t in tasks], seed, asked))
     if key not in fits:
-        fits[key] = _learnt_plda(tasks, seed, given)
+        fits[key] = LifelongPLDA(tasks[0].X_train.shape[1], random_state=seed, **given)
+        for t in tasks:
+            fits[key].partial_fit(t.X_train, t.y_train, task=t.name)
     learner = copy.copy(fits[key]).set_params(**read)
     metrics = {t.name: learner.task_metric(t.name) for t in tasks}
-    return _by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
+    return by_neighbors(tasks, metrics, learner.metric_type_, learner.state_nbytes_)
 
 
 # book/systems.ipynb#what-is-tried
@@ -235,11 +240,19 @@ def _each(name: str, values: Iterable[Any]) -> list[dict[str, Any]]:
     return [{name: value} for value in values]
 
 
+_CAPS = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))  # of OASIS where it starts warm
+
+
 def _dictionary(n_features: int) -> _Stages:
     """The size without penalty, the code penalty, and the size again at that penalty."""
     largest_first = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
     sizes = _each("n_components", largest_first)
     return [sizes, _each("code_penalty", (0.0, *sorted(PAPER_GRID))), sizes]
+
+
+def _warm(n_features: int) -> _Stages:
+    """OASIS's cap, which matters more from a start that knows something, then the dictionary."""
+    return [_CAPS, *_dictionary(n_features)]
 
 
 # book/systems.ipynb#what-is-tried
@@ -248,9 +261,8 @@ class System:
     """A row of the tables: how it is fitted, the settings that are tried, where it applies."""
 
     fit: Callable[..., Fitted]  # (tasks, seed, fits, **parameters) to Fitted
-    stages: Callable[[int], _Stages] = (
-        lambda n_features: []
-    )  # lists of settings, searched one after another
+    # number of features to lists of settings, searched one after another
+    stages: Callable[[int], _Stages] = lambda n_features: []
     base: str | None = None  # the system whose chosen parameters are taken over
     votes: bool = True  # answers with neighbours, which vote
     shared_labels: bool = False  # needs labels that mean the same in every task
@@ -264,106 +276,65 @@ class System:
 
 # book/systems.ipynb#what-is-tried
 _BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
-_SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)
-_FRACTIONS = (0.1, 0.3, 1.0, 0.03, 0.01)
-_STARTS = ("random", "tasks")
-_JOINT_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)
-
-
-def _mtlmnn(n_features: int) -> _Stages:
-    """Both penalties together, then the tasks' own ones alone."""
-    equal = [{"shared_penalty": p, "task_penalty": p} for p in _JOINT_PENALTIES]
-    return [equal, _each("task_penalty", _JOINT_PENALTIES)]
-
-
-def _ella(n_features: int) -> _Stages:
-    """The number of columns and how they begin, then the two penalties."""
-    sizes = [{"n_components": k, "init": init} for k in (4, 2, 8, 16, 32) for init in _STARTS]
-    codes = _each("code_penalty", (1e-3, 1e-2, 0.1, 1e-4, 1e-5))
-    return [sizes, codes, _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7))]
-
-
-def _off_diagonal(n_features: int) -> _Stages:
-    """The penalty, then the size of the dictionary."""
-    return [_each("penalty", _FRACTIONS), _each("n_components", (50, 100))]
+_SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)  # of LMNN
+_PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)  # of mtLMNN
+_STARTS = [(k, init) for k in (4, 2, 8, 16, 32) for init in ("random", "tasks")]  # of ELLA
+_ELLA = [
+    [{"n_components": k, "init": init} for k, init in _STARTS],
+    _each("code_penalty", (1e-3, 1e-2, 0.1, 1e-4, 1e-5)),
+    _each("dictionary_penalty", (1e-5, 1e-3, 0.1, 1e-7)),
+]
+_OFF = [_each("penalty", (0.1, 0.3, 1.0, 0.03, 0.01)), _each("n_components", (50, 100))]
+_READ = [[0.3, 0, 0], [1, 1, 0], [1, 0, 0], [3, 0.3, 0], [0.3, 0, 0.1], [0.3, 0, 0.3]]
+_PLDA = [_each("shrinkage", _READ), _each("regularization", (1.0, 0.5, 2.0))]
+_WEIGHTS = _each("own_weight", ([0.25, 0], [0.25, 0.25], [0, 0], [0.5, 0], [1, 0.25], [1, 1]))
 
 
 # book/systems.ipynb#what-is-tried
-def _alone(prototype: Any, name: str, values: Iterable[Any]) -> System:
-    """A system that learns each task alone and tunes one parameter."""
-    return System(partial(_fit_alone, prototype), lambda n_features: [_each(name, values)])
+def _tuned(fit: Callable[..., Fitted], *stages: list[dict[str, Any]], **flags: Any) -> System:
+    """A system whose stages are the same for every number of features."""
+    return System(fit, lambda n_features: list(stages), **flags)
 
 
-def _together(prototype: Any, name: str, values: Iterable[Any], **flags: Any) -> System:
-    """A system that learns all tasks at once and tunes one parameter."""
-    fit = partial(_fit_together, prototype)
-    return System(fit, lambda n_features: [_each(name, values)], **flags)
+def _alone(prototype: Any, *stages: list[dict[str, Any]]) -> System:
+    """A system that learns each task alone."""
+    return _tuned(partial(_fit_alone, prototype), *stages)
+
+
+def _together(prototype: Any, *stages: list[dict[str, Any]], **flags: Any) -> System:
+    """A system that learns all tasks at once."""
+    return _tuned(partial(_fit_together, prototype), *stages, **flags)
 
 
 # book/systems.ipynb#what-is-tried
 _LMNN = LMNN(max_iter=200, tol=0.01)
-_OFF = {kind: OffDiagonalLearner(kind, tol=0.01) for kind in ("similarity", "distance")}
-#: Systems that learn each task alone: name to what it is.
-_SINGLE = {
-    "euclidean": System(_fit_euclidean),
-    "oasis": _alone(OASIS(), "aggressiveness", PAPER_GRID),
-    "scml": _alone(SCML(), "beta", _BETAS),
-    "lmnn": _alone(_LMNN, "shrinkage", _SHRINKAGES),
-    "nca": System(_fit_nca, lambda n_features: [_each("n_components", (8, 2, 32))]),
-    "logistic": System(_fit_logistic, lambda n_features: [_each("C", PAPER_GRID)], votes=False),
-    "off-diagonal-similarity": System(partial(_fit_alone, _OFF["similarity"]), _off_diagonal),
-    "off-diagonal-distance": System(partial(_fit_alone, _OFF["distance"]), _off_diagonal),
-}
-
-
-# book/systems.ipynb#what-is-tried
-def _omtrsl(n_features: int) -> _Stages:
-    """OASIS's cap, then how strongly the tasks are coupled."""
-    caps = (0.1, 10.0, 1.0, 0.01, 0.001)
-    return [_each("aggressiveness", caps), _each("coupling", (1.0, 10.0, 0.1, 0.01, 0.001))]
-
-
 _POOLED = {"scml": PooledMetricLearner(SCML()), "lmnn": PooledMetricLearner(_LMNN)}
-#: Systems that learn all tasks at once.
-_JOINT = {
-    "pooled-scml": _together(_POOLED["scml"], "estimator__beta", _BETAS, shared_labels=True),
-    "pooled-lmnn": _together(
-        _POOLED["lmnn"], "estimator__shrinkage", _SHRINKAGES, shared_labels=True
+_JOINT = {"shared_labels": True}
+#: System name to what it is: each task alone, all tasks at once, one after another.
+SYSTEMS = {
+    "euclidean": System(_fit_euclidean),
+    "oasis": _alone(OASIS(), _each("aggressiveness", PAPER_GRID)),
+    "scml": _alone(SCML(), _each("beta", _BETAS)),
+    "lmnn": _alone(_LMNN, _each("shrinkage", _SHRINKAGES)),
+    "nca": _tuned(_fit_nca, _each("n_components", (8, 2, 32))),
+    "logistic": _tuned(_fit_logistic, _each("C", PAPER_GRID), votes=False),
+    "off-diagonal-similarity": _alone(OffDiagonalLearner("similarity", tol=0.01), *_OFF),
+    "off-diagonal-distance": _alone(OffDiagonalLearner("distance", tol=0.01), *_OFF),
+    "pooled-scml": _together(_POOLED["scml"], _each("estimator__beta", _BETAS), **_JOINT),
+    "pooled-lmnn": _together(_POOLED["lmnn"], _each("estimator__shrinkage", _SHRINKAGES), **_JOINT),
+    "mtscml": _together(MultiTaskSCML(), _each("beta", _BETAS)),
+    "mtlmnn": _together(
+        MultiTaskLMNN(tol=0.01),
+        [{"shared_penalty": p, "task_penalty": p} for p in _PENALTIES],
+        _each("task_penalty", _PENALTIES),
     ),
-    "mtscml": _together(MultiTaskSCML(), "beta", _BETAS),
-    "mtlmnn": System(partial(_fit_together, MultiTaskLMNN(tol=0.01)), _mtlmnn),
-    "omtrsl": System(partial(_fit_together, MultiTaskOASIS()), _omtrsl),
-}
-
-
-# book/systems.ipynb#what-is-tried
-def _warm(n_features: int) -> _Stages:
-    """OASIS's cap, which matters more from a start that knows something, then the dictionary."""
-    caps = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))
-    return [caps, *_dictionary(n_features)]
-
-
-def _plda(n_features: int, own: bool = True) -> _Stages:
-    """The shrinkage of the between-class variances, the ridge, and the weights of a task."""
-    shrinkages = [[0.3, 0, 0], [1, 1, 0], [1, 0, 0], [3, 0.3, 0], [0.3, 0, 0.1], [0.3, 0, 0.3]]
-    weights = [[0.25, 0], [0.25, 0.25], [0, 0], [0.5, 0], [1, 0.25], [1, 1]]
-    stages = [_each("shrinkage", shrinkages), _each("regularization", (1.0, 0.5, 2.0))]
-    return [*stages, _each("own_weight", weights)] if own else stages
-
-
-# book/systems.ipynb#what-is-tried
-#: Systems that learn one task after another.
-_SEQUENTIAL = {
-    "ella": System(partial(_fit_ella, "binary"), _ella, votes=False, n_classes="two"),
-    "ella-ovr": System(partial(_fit_ella, "ovr"), _ella, votes=False, n_classes="more"),
-    "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, "oasis"),
-    "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, "scml"),
+    "omtrsl": _together(MultiTaskOASIS(), _CAPS, _each("coupling", (1.0, 10.0, 0.1, 0.01, 0.001))),
+    "ella": _tuned(partial(_fit_ella, "binary"), *_ELLA, votes=False, n_classes="two"),
+    "ella-ovr": _tuned(partial(_fit_ella, "ovr"), *_ELLA, votes=False, n_classes="more"),
+    "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, base="oasis"),
+    "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, base="scml"),
     "lifelong-oasis-warm": System(partial(_fit_lifelong, OASIS(), warm=True), _warm),
-    "plda-alone": System(partial(_fit_plda, {"own_weight": 1.0}), partial(_plda, own=False)),
-    "lifelong-plda": System(partial(_fit_plda, {}), _plda),
-    "lifelong-plda-keyed": System(
-        partial(_fit_plda, {"shared_labels": True}), _plda, shared_labels=True
-    ),
+    "plda-alone": _tuned(partial(_fit_plda, {"own_weight": 1.0}), *_PLDA),
+    "lifelong-plda": _tuned(partial(_fit_plda, {}), *_PLDA, _WEIGHTS),
+    "lifelong-plda-keyed": _tuned(partial(_fit_plda, _JOINT), *_PLDA, _WEIGHTS, **_JOINT),
 }
-#: System name to what it is.
-SYSTEMS = {**_SINGLE, **_JOINT, **_SEQUENTIAL}

@@ -1,25 +1,24 @@
 # Generated from book/transfer.ipynb by tools/tangle.py: edit the chapter.
-"""What lifelong learning is worth on real data: ``python -m lml.studies.transfer run isolet``.
+"""What lifelong learning is worth on real data: ``python -m lml.studies transfer``.
 
 Streams of tasks in which every task is measured after every step, with settings chosen by
 validation in the rows seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
 it goes and goes on where it was stopped.
 """
 
-import argparse
 import copy
-import importlib
 import json
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -43,18 +42,15 @@ from lml.plda.model import (
 from lml.studies.experiments import (
     DATASETS,
     Protocol,
-    _folds,
-    _task_errors,
-    _versions,
-    finished,
-    open_results,
-    repair,
-    run_jobs,
+    chosen_names,
+    run_missing,
+    task_errors,
     tune,
 )
-from lml.studies.systems import SYSTEMS, _Fits
-from lml.utils.linalg import nbytes
-from lml.utils.typing import Floats
+from lml.studies.results import Rows, software_versions
+from lml.studies.systems import SYSTEMS, prepared
+from lml.utils.typing import Floats, Matrix
+from lml.utils.validation import one_of, optional, whole
 
 __all__ = [
     "FOLLOWERS",
@@ -63,6 +59,7 @@ __all__ = [
     "STUDIES",
     "Grid",
     "Setting",
+    "Step",
     "Study",
     "Transfer",
     "TransferRow",
@@ -76,6 +73,7 @@ __all__ = [
     "follow_table",
     "load_ruined_tasks",
     "load_speaker_tasks",
+    "ordered_tasks",
     "plda_bytes",
     "ruined_task",
     "run_study",
@@ -85,7 +83,7 @@ __all__ = [
 
 
 # book/transfer.ipynb#rows-of-results
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransferRow:
     """The errors of all tasks after one step of a stream."""
 
@@ -101,17 +99,17 @@ class TransferRow:
     seconds: float  # to learn the task of this step, with its choice
     state_bytes: int  # what the learner keeps
     raw_bytes: int  # of the learning rows seen so far
-    versions: str
+    versions: str = field(default_factory=software_versions)
 
 
 # book/transfer.ipynb#the-matrix-of-a-stream
-def error_matrices(rows: Iterable[Mapping[str, Any]], system: str) -> Floats:
+def error_matrices(rows: Rows, system: str) -> Floats:
     """Errors of every task after every step, in per cent.
 
     Parameters
     ----------
     rows : list of dict
-        Rows of one study and data set, as `lml.studies.comparison.read_rows` gives them.
+        Rows of one study and data set, as `lml.studies.results.read_rows` gives them.
     system : str
 
     Returns
@@ -168,7 +166,11 @@ def transfer_values(matrices: Floats) -> Transfer:
     R = np.asarray(matrices, dtype=float)
     arrival = np.diagonal(R, axis1=1, axis2=2)
     final = R[:, -1]
-    return Transfer(arrival.mean(1), final.mean(1), (arrival - final)[:, :-1].mean(1))
+    return Transfer(
+        arrival=arrival.mean(axis=1),
+        final=final.mean(axis=1),
+        backward=(arrival - final)[:, :-1].mean(axis=1),
+    )
 
 
 # book/transfer.ipynb#streams
@@ -258,7 +260,6 @@ def _with_ruined(dataset: str, k: int) -> Protocol:
     return replace(DATASETS[dataset], load=load, n_neighbors=(k,))
 
 
-# book/transfer.ipynb#streams
 #: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews, and
 #: streams with ruined tasks.
 STREAMS = {
@@ -270,8 +271,8 @@ STREAMS = {
 }
 
 
-def _ordered(dataset: str, split: int, order: int) -> list[Task]:
-    """The tasks of a split in one order."""
+def ordered_tasks(dataset: str, split: int, order: int) -> list[Task]:
+    """The tasks of a split in one order: 0 is that of the data set, others are seeds."""
     tasks = STREAMS[dataset].load(random_state=split)
     if order == 0:
         return tasks
@@ -297,17 +298,6 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
 
 # book/transfer.ipynb#what-is-chosen-and-by-which-rows
-def _refitted(tasks: Sequence[Task], protocol: Protocol, always: bool = False) -> list[Task]:
-    """Tasks as they are learnt: with their validation rows where folds choose, or always."""
-    merged = always or protocol.n_folds is not None
-    return [t.with_validation() for t in tasks] if merged else list(tasks)
-
-
-def _asked(task: Task, protocol: Protocol, seed: int) -> list[Task]:
-    """Parts of one task: training rows to learn from, validation rows to be asked about."""
-    return [fold[0] for fold in _folds([task], protocol.n_folds, seed)]
-
-
 def _shares(
     scores: Floats, labels: NDArray[Any], y: NDArray[Any], ks: Sequence[int]
 ) -> list[float]:
@@ -320,47 +310,53 @@ def _shares(
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
-class _Learnt(NamedTuple):
+class _Known(NamedTuple):
     """The statistics of a task and the rows that it is asked with."""
 
     moments: Moments
     mean: Floats
     task: Task
-    common: Mapping[Any, Floats] | None = None  # class means of all tasks, each task's mean at 0
-
-    def targets(self) -> Floats:
-        """What each training row is pulled towards, less the mean of the task."""
-        own = dict(zip(self.moments.labels, self.moments.means, strict=True))
-        if self.common is not None:
-            own = {label: (mean + self.common[label]) / 2 for label, mean in own.items()}
-        return np.array([own[label] for label in self.task.y_train.tolist()])
 
 
-def _learnt(task: Task) -> _Learnt:
+def _known(task: Task) -> _Known:
     """Statistics of the training rows of a task."""
     labels, codes = np.unique(task.y_train, return_inverse=True)
-    return _Learnt(*task_moments(task.X_train, codes, labels.tolist()), task)
+    return _Known(*task_moments(task.X_train, codes, labels.tolist()), task)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
-def _common(moments: Sequence[Moments]) -> dict[Any, Floats]:
-    """Mean of each class over the rows of all tasks, each task's mean at 0."""
-    rows: dict[Any, list[tuple[int, Floats]]] = {}
-    for m in moments:
-        for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
-            rows.setdefault(label, []).append((count, mean))
-    return {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
+class _Memory(NamedTuple):
+    """What the tasks so far say together."""
+
+    within: Floats  # (D, D)
+    spread: Floats  # no more rows than features
+    means: Mapping[Any, Floats] | None  # of each class, each task's mean at 0; None: not shared
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
-def _together(moments: Sequence[Moments], shared_labels: bool) -> tuple[Floats, Floats]:
-    """What tasks say together, with no more rows of spread than features."""
-    within, spread = pooled_scatters(moments, shared_labels)
-    return within, short_spread(spread)
+def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
+    """Pooled statistics of tasks, with the class means over the rows of all if the grid has them."""
+    moments = [one.moments for one in known]
+    within, spread = pooled_scatters(moments, grid.shared_labels)
+    means = None
+    if grid.common:
+        rows: dict[Any, list[tuple[int, Floats]]] = {}
+        for m in moments:
+            for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
+                rows.setdefault(label, []).append((count, mean))
+        means = {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
+    return _Memory(within, short_spread(spread), means)
+
+
+def _targets(known: _Known, memory: _Memory) -> Floats:
+    """What each training row is pulled towards, less the mean of the task."""
+    own = dict(zip(known.moments.labels, known.moments.means, strict=True))
+    if memory.means is not None:
+        own = {label: (mean + memory.means[label]) / 2 for label, mean in own.items()}
+    return np.array([own[label] for label in known.task.y_train.tolist()])
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
 _Triple: TypeAlias = tuple[float, float, float]
+_Axes: TypeAlias = tuple[Floats, Floats]  # V (D, k) and psi (k,)
 
 
 class Setting(NamedTuple):
@@ -373,37 +369,25 @@ class Setting(NamedTuple):
     n_neighbors: int = 1
 
 
-def _axes(
-    learnt: _Learnt, pooled: tuple[Floats, Floats], rho: float, weight: Any, whole: bool
-) -> tuple[Floats, Floats]:
-    """V (D, k) and psi (k,) of a task's read-out, rows measured in within-class units."""
-    m = learnt.moments
-    S, F = mix_scatters(weight, (m.scatter, m.spread), pooled)
+def _axes(known: _Known, memory: _Memory, rho: float, weight: Any, whole: bool) -> _Axes:
+    """Axes of a task's read-out and the spread along them, in within-class units."""
+    m = known.moments
+    S, F = mix_scatters(weight, (m.scatter, m.spread), (memory.within, memory.spread))
     V, psi = discriminants(S + rho * np.eye(len(S)), F, complete=whole)
     return V / np.sqrt(m.scale / max(m.counts.sum() - len(m.counts), 1)), psi
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
-def _scored(
-    learnt: _Learnt,
-    axes: tuple[Floats, Floats],
-    part: str,
-    choices: Iterable[tuple[_Triple, float]],
-    ks: Sequence[int],
-) -> list[list[float]]:
-    """Errors on a part of a task for pairs of a shrinkage and a pull, and each k."""
-    t = learnt.task
-    (V, psi) = axes
-    X = getattr(t, f"X_{part}")
-    y = getattr(t, f"y_{part}")
-    Q, R = ((rows - learnt.mean) @ V for rows in (X, t.X_train))
-    means = learnt.targets() @ V
-    found = []
-    for shrinkage, pull in choices:
-        p = shrunken_variances(psi, *shrinkage)
-        scores = log_ratios(p, Q, (1 - pull) * R + pull * means)
-        found.append(_shares(scores, t.y_train, y, ks))
-    return found
+def _read_errors(
+    known: _Known, targets: Floats, axes: _Axes, setting: Setting, part: str, ks: Sequence[int]
+) -> list[float]:
+    """Errors on a part of a task by the log-ratios along some axes, for each k."""
+    V, psi = axes
+    t = known.task
+    Q = (getattr(t, f"X_{part}") - known.mean) @ V
+    R = (t.X_train - known.mean) @ V
+    references = (1 - setting.pull) * R + setting.pull * (targets @ V)
+    scores = log_ratios(shrunken_variances(psi, *setting.shrinkage), Q, references)
+    return _shares(scores, t.y_train, getattr(t, f"y_{part}"), ks)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
@@ -420,98 +404,33 @@ class Grid:
     refit: bool = False  # what was chosen learns the validation rows too
     common: bool = False  # class means are half those of all tasks
 
-    def setting(self, place: Sequence[int], ks: Sequence[int]) -> Setting:
-        """The setting at a place of the table."""
-        i, j, n, m, k = place
-        first = self.regularizations[i], self.weights[j], self.shrinkages[n]
-        return Setting(*first, self.pulls[m], ks[k])
+    def settings(self) -> list[Setting]:
+        """All settings but for the number of neighbours, which one reading has for all k."""
+        values = (self.regularizations, self.weights, self.shrinkages, self.pulls)
+        return [Setting(*chosen) for chosen in product(*values)]
 
-    def table(self, learnt: _Learnt, pooled: tuple[Floats, Floats], ks: Sequence[int]) -> Floats:
-        """Validation errors: regularizations x weights x shrinkages x pulls x ks."""
-        shape = tuple(
-            map(len, (self.regularizations, self.weights, self.shrinkages, self.pulls, ks))
-        )
-        table = np.empty(shape)
-        for i, rho in enumerate(self.regularizations):
-            for j, weight in enumerate(self.weights):
-                for whole in {floor > 0 for _, _, floor in self.shrinkages}:
-                    own = [n for n, s in enumerate(self.shrinkages) if (s[2] > 0) == whole]
-                    choices = [(self.shrinkages[n], pull) for n in own for pull in self.pulls]
-                    axes = _axes(learnt, pooled, rho, weight, whole)
-                    errors = _scored(learnt, axes, "validation", choices, ks)
-                    table[i, j, own] = np.reshape(errors, (len(own), len(self.pulls), len(ks)))
-        return table
+    def table(self, known: _Known, memory: _Memory, ks: Sequence[int]) -> Floats:
+        """Validation errors of shape (n_settings, n_ks)."""
+        axes = lru_cache(maxsize=None)(partial(_axes, known, memory))
+        targets = _targets(known, memory)
+        errors = []
+        for s in self.settings():
+            own = axes(s.regularization, s.own_weight, s.shrinkage[2] > 0)
+            errors.append(_read_errors(known, targets, own, s, "validation", ks))
+        return np.array(errors)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
-class _Step(NamedTuple):
-    """What is written of one step."""
+class Step(NamedTuple):
+    """What is written of one step of a stream."""
 
     errors: list[float]  # of all tasks in the order of arrival; nan: not asked
-    validation_error: float
     parameters: Any
-    seconds: float
-    state_bytes: int
+    validation_error: float = float("nan")
+    seconds: float = 0.0
+    state_bytes: int = 0
 
 
-def _test_error(learnt: _Learnt, pooled: tuple[Floats, Floats], setting: Setting) -> float:
-    """Error of one read-out on the test rows of a task."""
-    rho, weight, shrinkage, pull, k = setting
-    axes = _axes(learnt, pooled, rho, weight, shrinkage[2] > 0)
-    return _scored(learnt, axes, "test", [(shrinkage, pull)], [k])[0][0]
-
-
-# book/transfer.ipynb#read-outs-in-closed-form
-class _Stream:
-    """Tasks one after another, read in closed form from their statistics."""
-
-    def __init__(self, grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> None:
-        self.grid = grid
-        self.raw = raw
-        self.protocol = protocol
-        self.seed = seed
-        self.tasks = _refitted(raw, protocol, grid.refit)
-        self.ks = protocol.n_neighbors
-        self.learnt: list[_Learnt] = []
-        self.tables: list[Floats] = []
-
-    def learn(self) -> None:
-        """The next task: the errors of all settings on its validation rows, its statistics."""
-        n = len(self.learnt)
-        old = [known.moments for known in self.learnt]
-        tables = []
-        for part in _asked(self.raw[n], self.protocol, self.seed):
-            own = _learnt(part)
-            group = [*old, own.moments]
-            own = own._replace(common=_common(group) if self.grid.common else None)
-            pooled = _together(group, self.grid.shared_labels)
-            tables.append(self.grid.table(own, pooled, self.ks))
-        self.tables.append(np.mean(tables, axis=0))
-        self.learnt.append(_learnt(self.tasks[n]))
-
-    def settings(self) -> list[Setting]:
-        """The setting of each learnt task."""
-        grid = self.grid
-        all_tables = [self.tables] * len(self.tables)
-        choices = [[table] for table in self.tables] if grid.each else all_tables
-        return [grid.setting(best_setting(tables)[0], self.ks) for tables in choices]
-
-    def errors(self) -> list[float]:
-        """Test errors of all tasks; those that are still to come are read from shared statistics."""
-        moments = [known.moments for known in self.learnt]
-        settings = self.settings()
-        pooled = _together(moments, self.grid.shared_labels)
-        common = _common(moments) if self.grid.common else None
-        read = zip([one._replace(common=common) for one in self.learnt], settings, strict=True)
-        found = [_test_error(known, pooled, setting) for known, setting in read]
-        rho, _, shrinkage, pull, k = settings[-1]
-        axes = _axes(self.learnt[-1], pooled, rho, (0.0, 0.0), shrinkage[2] > 0)
-        for task in self.tasks[len(found) :]:  # the rows to come are references, no more
-            found += _scored(_learnt(task), axes, "test", [(shrinkage, pull)], [k])[0]
-        return found
-
-
-# book/transfer.ipynb#read-outs-in-closed-form
 def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     """Bytes that `LifelongPLDA` keeps of tasks at d = D: dictionary, codes, means, statistics.
 
@@ -525,19 +444,47 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     return 8 * n * (n * (2 + len(moments)) + n_classes + len(moments) + min(n, spread))
 
 
-def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
+# book/transfer.ipynb#read-outs-in-closed-form
+def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream of closed-form read-outs."""
-    stream = _Stream(grid, raw, protocol, seed)
+    ks = protocol.n_neighbors
+    tasks = protocol.final(raw, grid.refit)
+    known: list[_Known] = []  # tasks that have arrived
+    tables: list[Floats] = []  # validation errors of all settings, made when a task arrives
     steps = []
-    for _ in raw:
+    for n, task in enumerate(tasks):
         begun = time.perf_counter()
-        stream.learn()
+        held_out = []
+        for (part,) in protocol.folds([raw[n]], seed):
+            own = _known(part)
+            memory = _memory([*known, own], grid)
+            held_out.append(grid.table(own, memory, ks))
+        tables.append(np.mean(held_out, axis=0))
+        known.append(_known(task))
+        memory = _memory(known, grid)
         seconds = time.perf_counter() - begun
-        chosen = stream.settings()
-        v = best_setting(stream.tables)[1]
-        said = [s._asdict() for s in (chosen if grid.each else chosen[-1:])]
-        kept = plda_bytes([known.moments for known in stream.learnt], grid.shared_labels)
-        steps.append(_Step(stream.errors(), v, said, seconds, kept))
+        # one setting for all tasks by (transfer-choice), or each by its own table
+        settings = []
+        for table in tables:
+            (i, k), _ = best_setting([table] if grid.each else tables)
+            settings.append(grid.settings()[i]._replace(n_neighbors=ks[k]))
+        errors = []
+        for one, s in zip(known, settings, strict=True):
+            axes = _axes(one, memory, s.regularization, s.own_weight, s.shrinkage[2] > 0)
+            errors += _read_errors(one, _targets(one, memory), axes, s, "test", [s.n_neighbors])
+        # tasks to come, by shared statistics alone; their own rows are references, no more
+        axes = _axes(known[n], memory, s.regularization, (0.0, 0.0), s.shrinkage[2] > 0)
+        for one in map(_known, tasks[n + 1 :]):
+            targets = _targets(one, memory._replace(means=None))
+            errors += _read_errors(one, targets, axes, s, "test", [s.n_neighbors])
+        step = Step(
+            errors=errors,
+            parameters=[s._asdict() for s in (settings if grid.each else settings[-1:])],
+            validation_error=best_setting(tables)[1],
+            seconds=seconds,
+            state_bytes=plda_bytes([one.moments for one in known], grid.shared_labels),
+        )
+        steps.append(step)
     return steps
 
 
@@ -548,7 +495,7 @@ def follow_learner(
     protocol: Protocol,
     seed: int,
     enrolled: Sequence[Mapping[str, float]] = ({},),
-) -> list[_Step]:
+) -> list[Step]:
     """Every step of a stream learnt by lifelong learners, of which validation chooses one.
 
     `variants` are unfitted learners that differ in their parameters; `enrolled` are ways to
@@ -556,101 +503,74 @@ def follow_learner(
     """
     if not enrolled or isinstance(enrolled, Mapping):
         raise ValueError(f"enrolled is {enrolled!r}: give a list of ways, [{{}}] leaves references")
-    tasks = _refitted(raw, protocol)
     ks = protocol.n_neighbors
-    steps = []
+    tasks = protocol.final(raw)
+    learners = [prepared(variant, seed) for variant in variants]
+    n_choices = len(learners) * len(enrolled) * len(ks)
     tables = []
-    learners = [_seeded(variant, seed) for variant in variants]
+    steps = []
     for n, task in enumerate(tasks):
         begun = time.perf_counter()
-        tables.append(_learn_and_try(learners, task, _asked(raw[n], protocol, seed), ks, enrolled))
-        (i, p, j), v = best_setting(tables)
+        parts = [part for (part,) in protocol.folds([raw[n]], seed)]
+        before = copy.deepcopy(learners) if len(parts) > 1 else []
+        for one in learners:
+            one.partial_fit(task.X_train, task.y_train, task=task.name)
+        held_out = []
+        for part in parts if n_choices > 1 or not before else []:
+            tried = copy.deepcopy(before) or learners  # of folds: copies that see the other folds
+            for one in tried if before else []:
+                one.partial_fit(part.X_train, part.y_train, task=task.name)
+            ways = [_enrolled_errors(one, part, "validation", ks, enrolled) for one in tried]
+            held_out.append(ways)
+        tables.append(np.mean(held_out or [[[[0.0]]]], axis=0))  # learners x enrolled x ks
+        (i, p, j), validation_error = best_setting(tables)
         seconds = time.perf_counter() - begun
-        best = learners[i]
-        k = ks[j]
-        how = enrolled[p]
-        errors = [_asked_errors(best, t, "test", [k], [how])[0][0] for t in tasks[: n + 1]]
-        errors += [float("nan")] * (len(tasks) - n - 1)
-        said = {"variant": i, "n_neighbors": k, **(how if len(enrolled) > 1 else {})}
-        steps.append(_Step(errors, v, said, seconds, best.state_nbytes_))
+        way = enrolled[p]
+        known = tasks[: n + 1]
+        errors = [_enrolled_errors(learners[i], t, "test", [ks[j]], [way])[0][0] for t in known]
+        step = Step(
+            errors=errors + [float("nan")] * (len(tasks) - n - 1),
+            validation_error=validation_error,
+            parameters={"variant": i, "n_neighbors": ks[j], **(way if len(enrolled) > 1 else {})},
+            seconds=seconds,
+            state_bytes=learners[i].state_nbytes_,
+        )
+        steps.append(step)
     return steps
 
 
 # book/transfer.ipynb#learners-and-joint-models
-def _seeded(learner: Any, seed: int) -> Any:
-    """A clone with the seed in every random_state."""
-    names = [name for name in learner.get_params() if name.endswith("random_state")]
-    return clone(learner).set_params(**dict.fromkeys(names, seed))
-
-
-def _asked_errors(
+def _enrolled_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
     """Errors of a learner on a part of a known task for each way to enrol and each k."""
-    X = getattr(task, f"X_{part}")
-    R = task.X_train
-    y = task.y_train
-    metric = learner.task_metric(task.name)
     kind = learner.metric_type_
-    errors = []
+    metric = learner.task_metric(task.name)
     metric = metric.psd() if kind == "distance" else metric
-    for how in enrolled:
-        references = learner.enrol(R, y, task=task.name, **how) if how else R
-        scores = pairwise_scores(metric, X, references, kind)
-        errors.append(_shares(scores, y, getattr(task, f"y_{part}"), ks))
+    errors = []
+    for way in enrolled:
+        references = task.X_train
+        if way:
+            references = learner.enrol(references, task.y_train, task=task.name, **way)
+        scores = pairwise_scores(metric, getattr(task, f"X_{part}"), references, kind)
+        errors.append(_shares(scores, task.y_train, getattr(task, f"y_{part}"), ks))
     return errors
 
 
 # book/transfer.ipynb#learners-and-joint-models
-def _learn_and_try(
-    learners: Sequence[Any],
-    task: Task,
-    parts: Sequence[Task],
-    ks: Sequence[int],
-    enrolled: Sequence[Mapping[str, float]],
-) -> Floats:
-    """Let learners see a task; mean errors (learners, enrolled, ks) on parts that were held out."""
-    errors = []
-    for part in parts if len(learners) * len(enrolled) * len(ks) > 1 else []:
-        if len(parts) > 1:  # folds: by copies that see the other folds
-            held = [copy.deepcopy(one) for one in learners]
-            held = [one.partial_fit(part.X_train, part.y_train, task=task.name) for one in held]
-            errors.append([_asked_errors(one, part, "validation", ks, enrolled) for one in held])
-    for one in learners:
-        one.partial_fit(task.X_train, task.y_train, task=task.name)
-    if len(parts) == 1:
-        errors = [[_asked_errors(one, parts[0], "validation", ks, enrolled) for one in learners]]
-    return np.mean(errors or [[[[0.0]]]], axis=0)
+def _row_bytes(task: Task) -> int:
+    """Bytes of the training rows of a task and their labels."""
+    X: Matrix = task.X_train
+    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    return sum(part.nbytes for part in parts) + task.y_train.nbytes
 
 
-# book/transfer.ipynb#learners-and-joint-models
-def _at_the_end(step: _Step) -> list[_Step]:
+def _at_the_end(step: Step) -> list[Step]:
     """Steps of a stream in which nobody is asked before the last one."""
     none = [float("nan")] * len(step.errors)
-    early = [_Step(none, float("nan"), {}, 0.0, 0) for _ in none[1:]]
-    return [*early, step]
+    return [*[Step(none, parameters={})] * (len(none) - 1), step]
 
 
-def follow_joint(
-    variants: Sequence[Any], refit: bool, raw: Sequence[Task], protocol: Protocol, seed: int
-) -> list[_Step]:
-    """The last step of a stream by a classifier of the rows of all tasks together.
-
-    Each task's mean is subtracted from its rows; only labels of the task can be answers.
-    """
-    folds = _folds(raw, protocol.n_folds, seed)
-    tables = [[_joint_errors(v, fold, "validation") for v in variants] for fold in folds]
-    table = np.mean(tables, axis=(0, 2))
-    best = int(np.argmin(table))
-    tasks = _refitted(raw, protocol, refit)
-    begun = time.perf_counter()
-    errors = _joint_errors(variants[best], tasks, "test")
-    seconds = time.perf_counter() - begun
-    kept = sum(nbytes(t.X_train) + t.y_train.nbytes for t in tasks)
-    return _at_the_end(_Step(errors, float(table[best]), {"variant": best}, seconds, kept))
-
-
-# book/transfer.ipynb#learners-and-joint-models
 def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
     """Errors on a part of each task by a classifier of all their training rows."""
     means = [t.X_train.mean(axis=0) for t in tasks]
@@ -665,64 +585,85 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
     return errors
 
 
-# book/transfer.ipynb#learners-and-joint-models
-def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
-    """The last step of a stream by a system of `lml.studies.systems`, tuned as it is for the tables."""
-    parameters, k, v = tune(system, raw, protocol, seed)
-    tasks = _refitted(raw, protocol)
+def follow_joint(
+    variants: Sequence[Any], refit: bool, raw: Sequence[Task], protocol: Protocol, seed: int
+) -> list[Step]:
+    """The last step of a stream by a classifier of the rows of all tasks together.
+
+    Each task's mean is subtracted from its rows; only labels of the task can be answers.
+    """
+    folds = protocol.folds(raw, seed)
+    tables = [[_joint_errors(v, fold, "validation") for v in variants] for fold in folds]
+    table = np.mean(tables, axis=(0, 2))
+    best = int(np.argmin(table))
+    tasks = protocol.final(raw, refit)
     begun = time.perf_counter()
-    fitted = SYSTEMS[system].fit(tasks, seed, _Fits(), **parameters)
+    errors = _joint_errors(variants[best], tasks, "test")
     seconds = time.perf_counter() - begun
-    errors = [_task_errors(fitted, t, "test", (max(k, 1),))[0] for t in tasks]
-    said = {**parameters, "n_neighbors": k}
-    return _at_the_end(_Step(errors, v, said, seconds, fitted.nbytes))
+    step = Step(
+        errors=errors,
+        parameters={"variant": best},
+        validation_error=float(table[best]),
+        seconds=seconds,
+        state_bytes=sum(map(_row_bytes, tasks)),
+    )
+    return _at_the_end(step)
+
+
+# book/transfer.ipynb#learners-and-joint-models
+def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
+    """The last step of a stream by a system of `lml.studies.systems`, tuned as for the tables."""
+    parameters, k, validation_error = tune(system, raw, protocol, seed)
+    tasks = protocol.final(raw)
+    begun = time.perf_counter()
+    fitted = SYSTEMS[system].fit(tasks, seed, {}, **parameters)
+    seconds = time.perf_counter() - begun
+    step = Step(
+        errors=[task_errors(fitted, t, "test", (max(k, 1),))[0] for t in tasks],
+        parameters={**parameters, "n_neighbors": k},
+        validation_error=validation_error,
+        seconds=seconds,
+        state_bytes=fitted.nbytes,
+    )
+    return _at_the_end(step)
 
 
 # book/transfer.ipynb#systems-and-studies
-_Systems: TypeAlias = dict[str, Callable[..., list[_Step]]]
-_OWN = ((1.0, 1.0),)
+_Systems: TypeAlias = dict[str, Callable[..., list[Step]]]
+_OWN = ((1.0, 1.0),)  # weights of a task alone
 _KEYED = Grid(shrinkages=(*Grid().shrinkages, (1.0, 0.0, 0.0), (3.0, 1.0, 0.0)), shared_labels=True)
-
-
-# book/transfer.ipynb#systems-and-studies
-_FEW = {
-    "regularizations": (1.0,),
-    "weights": ((0.25, 0.0), (1.0, 1.0)),
-    "shrinkages": ((1.0, 1.0, 0.0),),
-    "pulls": (1.0,),
-}
-
-
-# book/transfer.ipynb#systems-and-studies
-_LDA = [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=s) for s in (0.03, 0.1, 0.3, 0.6)]
 _LOGISTIC = [LogisticRegression(C=c, max_iter=10_000) for c in (10.0, 1.0, 0.1, 0.01)]
-_OASIS = {
-    warm: [
-        LifelongMetricLearner(OASIS(a), 200, 0.01, warm_start_from_dictionary=warm)
-        for a in (0.1, 1.0, 0.01)
-    ]
-    for warm in (False, True)
-}
 
 
-# book/transfer.ipynb#systems-and-studies
-_MAIN: _Systems = {
-    "alone": partial(follow_grid, Grid(weights=_OWN)),
-    "alone, each": partial(follow_grid, Grid(weights=_OWN, each=True)),
-    "shared": partial(follow_grid, Grid()),
-    "keyed": partial(follow_grid, _KEYED),
-    "keyed, common means": partial(follow_grid, replace(_KEYED, common=True)),
-    "joint LDA": partial(follow_joint, _LDA, False),
-    "joint logistic": partial(follow_joint, _LOGISTIC, False),
-    "lifelong OASIS": partial(follow_learner, _OASIS[False]),
-    "lifelong OASIS, warm": partial(follow_learner, _OASIS[True]),
-}
-
-
-# book/transfer.ipynb#systems-and-studies
-def _varied(**fields: Any) -> Callable[..., list[_Step]]:
+def _varied(**fields: Any) -> Callable[..., list[Step]]:
     """A grid with some of its values fixed."""
     return partial(follow_grid, Grid(**fields))
+
+
+def _oasis(warm: bool) -> Callable[..., list[Step]]:
+    """The paper's learner with OASIS and a choice of three caps."""
+    variants = [
+        LifelongMetricLearner(OASIS(cap), 200, 0.01, warm_start_from_dictionary=warm)
+        for cap in (0.1, 1.0, 0.01)
+    ]
+    return partial(follow_learner, variants)
+
+
+_MAIN: _Systems = {
+    "alone": _varied(weights=_OWN),
+    "alone, each": _varied(weights=_OWN, each=True),
+    "shared": _varied(),
+    "keyed": partial(follow_grid, _KEYED),
+    "keyed, common means": partial(follow_grid, replace(_KEYED, common=True)),
+    "joint LDA": partial(
+        follow_joint,
+        [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=s) for s in (0.03, 0.1, 0.3, 0.6)],
+        False,
+    ),
+    "joint logistic": partial(follow_joint, _LOGISTIC, False),
+    "lifelong OASIS": _oasis(warm=False),
+    "lifelong OASIS, warm": _oasis(warm=True),
+}
 
 
 # book/transfer.ipynb#systems-and-studies
@@ -741,62 +682,56 @@ _PARTS: _Systems = {
     "one setting": partial(follow_grid, Grid((2.0,), ((1.0, 0.25),), ((0.3, 0.0, 0.1),), (0.0,))),
     "one setting, alone": partial(follow_grid, Grid((2.0,), _OWN, ((0.1, 0.0, 0.3),), (0.0,))),
 }
-
-
-# book/transfer.ipynb#systems-and-studies
-_GIVEN: dict[str, Any] = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)}
-_SIZES = (25, 50, 100, 200, 400, 617)
-_THRESHOLDS = (0.01, 0.03, 0.1, 0.3, 1.0)
-
-
-def _fixed(**parameters: Any) -> Callable[..., list[_Step]]:
-    """`LifelongPLDA` with given parameters."""
-    return partial(follow_learner, [LifelongPLDA(**{**_GIVEN, **parameters})])
-
-
-# book/transfer.ipynb#systems-and-studies
 _REFIT: _Systems = {
     "alone, all rows": _varied(weights=_OWN, refit=True),
     "shared, all rows": _varied(refit=True),
     "keyed, common means, all rows": partial(follow_grid, replace(_KEYED, common=True, refit=True)),
     "joint logistic, all rows": partial(follow_joint, _LOGISTIC, True),
 }
-_SIZE: _Systems = {
-    **{f"d = {d}": _fixed(n_components=d) for d in _SIZES},
-    **{f"threshold {c:g}": _fixed(n_components=617, code_penalty=c) for c in _THRESHOLDS},
+_FEW = Grid((1.0,), ((0.25, 0.0), (1.0, 1.0)), ((1.0, 1.0, 0.0),), (1.0,))
+_FEW_SYSTEMS: _Systems = {
+    "few, alone": partial(follow_grid, replace(_FEW, weights=_OWN)),
+    "few, shared": partial(follow_grid, _FEW),
+    "few, keyed": partial(follow_grid, replace(_FEW, shared_labels=True, common=True)),
+    "few, keyed, own means": partial(follow_grid, replace(_FEW, shared_labels=True)),
 }
 
 
 # book/transfer.ipynb#systems-and-studies
-_FEW_SYSTEMS: _Systems = {
-    "few, alone": _varied(**{**_FEW, "weights": _OWN}),
-    "few, shared": _varied(**_FEW),
-    "few, keyed": _varied(**_FEW, shared_labels=True, common=True),
-    "few, keyed, own means": _varied(**_FEW, shared_labels=True),
+def _fixed(n_components: int, **parameters: Any) -> Callable[..., list[Step]]:
+    """`LifelongPLDA` with given parameters."""
+    given = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)} | parameters
+    return partial(follow_learner, [LifelongPLDA(n_components, **given)])
+
+
+_SIZE: _Systems = {
+    **{f"d = {d}": _fixed(d) for d in (25, 50, 100, 200, 400, 617)},
+    **{f"threshold {c:g}": _fixed(617, code_penalty=c) for c in (0.01, 0.03, 0.1, 0.3, 1.0)},
 }
 _RAW: _Systems = {
-    "raw alone": _fixed(n_components=200, own_weight=1.0),
-    "raw keyed": _fixed(n_components=200, shared_labels=True),
+    "raw alone": _fixed(200, own_weight=1.0),
+    "raw keyed": _fixed(200, shared_labels=True),
 }
-
-
-# book/transfer.ipynb#systems-and-studies
+_OURS = {
+    "own choice": LifelongPLDA(617),
+    "own choice, alone": LifelongPLDA(617, own_weight=1.0),
+    "own choice, keyed": LifelongPLDA(617, shared_labels=True),
+}
 _PULLS: list[dict[str, float]] = [{}, {"pull": 0.5}, {"pull": 1.0}]
 _MEANS = [{"pull": 1.0, "common": 0.5}]  # class means, half their own
-_OURS = {
-    "own choice": (LifelongPLDA(617), _PULLS),
-    "own choice, alone": (LifelongPLDA(617, own_weight=1.0), _PULLS),
-    "own choice, keyed": (LifelongPLDA(617, shared_labels=True), _MEANS),
-}
 _CHOICE: _Systems = {
-    **{name: partial(follow_learner, [own]) for name, (own, _) in _OURS.items()},
-    **{f"{name}, enrolled": partial(follow_learner, [own], enrolled=ways)
-       for name, (own, ways) in _OURS.items()},
-}  # fmt: skip
+    **{name: partial(follow_learner, [learner]) for name, learner in _OURS.items()},
+    **{
+        f"{name}, enrolled": partial(
+            follow_learner, [learner], enrolled=_MEANS if learner.shared_labels else _PULLS
+        )
+        for name, learner in _OURS.items()
+    },
+}
 
 
 # book/transfer.ipynb#systems-and-studies
-def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[_Step]:
+def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
     found = [end.errors[0] for end in ends]
@@ -811,13 +746,12 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
 
 # book/transfer.ipynb#systems-and-studies
 def follow_honest(
-    follow: Callable[..., list[_Step]], raw: Sequence[Task], protocol: Protocol, seed: int
-) -> list[_Step]:
+    follow: Callable[..., list[Step]], raw: Sequence[Task], protocol: Protocol, seed: int
+) -> list[Step]:
     """Every step of a stream without its ruined tasks, which are neither learnt nor asked."""
     honest = [n for n, task in enumerate(raw) if task.name not in RUINED]
     found = follow([raw[n] for n in honest], protocol, seed)
-    none = [float("nan")] * len(raw)
-    steps = [_Step(none, float("nan"), {}, 0.0, 0)] * len(raw)
+    steps = [Step([float("nan")] * len(raw), parameters={})] * len(raw)
     for n in range(honest[0], len(raw)):
         step = found[sum(m <= n for m in honest) - 1]
         at = dict(zip(honest, step.errors, strict=True))
@@ -830,21 +764,11 @@ _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
     "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
 }
-
-
-# book/transfer.ipynb#systems-and-studies
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
-    **_MAIN,
-    **_PARTS,
-    **_REFIT,
-    **_SIZE,
-    **_FEW_SYSTEMS,
-    **_RAW,
-    **_CHOICE,
-    **_GUARDED,
-}
+    **_MAIN, **_PARTS, **_REFIT, **_SIZE, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
+}  # fmt: skip
 
 
 # book/transfer.ipynb#systems-and-studies
@@ -854,64 +778,72 @@ class Study:
 
     datasets: tuple[str, ...]
     systems: tuple[str, ...]
-    n_splits: int
+    n_splits: int = 20
     orders: tuple[int, ...] = (0,)
 
     def units(self, dataset: str, n_splits: int | None = None) -> list[tuple[int, int, str]]:
         """(split, order, system), split by split; labels are shared where they mean the same."""
-        shared = STREAMS[dataset].shared_labels
+        protocol = STREAMS[dataset]
+        own = {name for name in FOLLOWERS if protocol.shared_labels or "keyed" not in name}
+        own -= set(SYSTEMS) - set(protocol.systems())
         splits = range(100, 100 + (self.n_splits if n_splits is None else n_splits))
-        systems = [name for name in self.systems if shared or "keyed" not in name]
-        own = {name for name in SYSTEMS if SYSTEMS[name].applies(shared, STREAMS[dataset].binary)}
-        systems = [name for name in systems if name in own or name not in SYSTEMS]
+        systems = [name for name in self.systems if name in own]
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
 _TABLES = ("isolet", "usps", "sentiment")
-
-
-# book/transfer.ipynb#systems-and-studies
 #: Study name to what is run for it.
 STUDIES = {
     "streams": Study((*_TABLES, "isolet-speakers"),
         ("alone", "alone, each", "shared", "keyed", "keyed, common means", "joint LDA",
-         "joint logistic", "few, alone", "few, shared"), 20),
-    "tables": Study(_TABLES, ("euclidean", "nca", "logistic", "oasis", "scml", "lmnn", "pooled-scml",
-        "pooled-lmnn", "mtscml", "mtlmnn", "ella", "ella-ovr", "lifelong-scml"), 20),
-    "orders": Study(_TABLES, ("shared", "keyed"), 20, (1, 2, 3, 4, 5)),
-    "parts": Study(_TABLES, tuple(_PARTS), 20),
-    "refit": Study(("sentiment", "isolet"), tuple(_REFIT), 20),
-    "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS), 20),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE), 20),
-    "size": Study(("isolet",), tuple(_SIZE), 20),
-    "raw": Study(("sentiment-raw",), ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed"), 20),
-    "safeguard": Study(("isolet-ruined", "usps-ruined"), ("own choice", "own choice, keyed", *_GUARDED), 20),
+         "joint logistic", "few, alone", "few, shared")),
+    "tables": Study(_TABLES,
+        ("euclidean", "nca", "logistic", "oasis", "scml", "lmnn", "pooled-scml", "pooled-lmnn",
+         "mtscml", "mtlmnn", "ella", "ella-ovr", "lifelong-scml")),
+    "orders": Study(_TABLES, ("shared", "keyed"), orders=(1, 2, 3, 4, 5)),
+    "parts": Study(_TABLES, tuple(_PARTS)),
+    "refit": Study(("sentiment", "isolet"), tuple(_REFIT)),
+    "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS)),
+    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE)),
+    "size": Study(("isolet",), tuple(_SIZE)),
+    "raw": Study(("sentiment-raw",),
+        ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed")),
+    "safeguard": Study(("isolet-ruined", "usps-ruined"),
+        ("own choice", "own choice, keyed", *_GUARDED)),
 }  # fmt: skip
 
 
 # book/transfer.ipynb#the-runner
 def run_unit(dataset: str, split: int, order: int, system: str) -> list[TransferRow]:
     """Follow one stream with one system; a row for each step."""
-    tasks = _ordered(dataset, split, order)
+    tasks = ordered_tasks(dataset, split, order)
     protocol = STREAMS[dataset]
     steps = FOLLOWERS[system](tasks, protocol, split)
-    rows = []
-    seen = 0
-    names = " ".join(t.name for t in tasks)
-    for n, (task, step) in enumerate(zip(_refitted(tasks, protocol), steps, strict=True), start=1):
-        seen += nbytes(task.X_train) + task.y_train.nbytes
-        errors = " ".join(f"{error:.6g}" for error in step.errors)
-        said = round(step.validation_error, 6), json.dumps(step.parameters), round(step.seconds, 3)
-        first = dataset, split, order, system, n, names, errors
-        rows.append(TransferRow(*first, *said, step.state_bytes, seen, _versions()))
-    return rows
+    seen = np.cumsum([_row_bytes(task) for task in protocol.final(tasks)])
+    return [
+        TransferRow(
+            dataset=dataset,
+            split=split,
+            order=order,
+            system=system,
+            n_learnt=n_learnt,
+            tasks=" ".join(t.name for t in tasks),
+            errors=" ".join(f"{error:.6g}" for error in step.errors),
+            validation_error=round(step.validation_error, 6),
+            parameters=json.dumps(step.parameters),
+            seconds=round(step.seconds, 3),
+            state_bytes=step.state_bytes,
+            raw_bytes=int(raw_bytes),
+        )
+        for n_learnt, (step, raw_bytes) in enumerate(zip(steps, seen, strict=True), start=1)
+    ]
 
 
 # book/transfer.ipynb#the-runner
 def run_study(
     study: str,
-    datasets: Sequence[str] | None = None,
-    systems: Sequence[str] | None = None,
+    datasets: str | Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     n_splits: int | None = None,
     n_jobs: int | None = None,
     out: str | Path = "results",
@@ -923,7 +855,7 @@ def run_study(
     ----------
     study : str
         A key of `STUDIES`.
-    datasets, systems : sequence of str or None, default=None
+    datasets, systems : str, sequence of str or None, default=None
         Some of the study's; None is all of them.
     n_splits : int or None, default=None
         Number of splits, with seeds from 100; None is what the study says.
@@ -944,66 +876,19 @@ def run_study(
     ValueError
         If the study, a data set or a system is not known, or a file has other columns.
         Nothing has been run then.
+    BlockingIOError
+        If another run writes into the folder.
     """
-    plan = _checked(study, datasets, systems, n_splits)
-    work = {}
-    for dataset, units in plan.items():
-        path = open_results(Path(out) / f"transfer-{study}-{dataset}.csv", TransferRow)
-        repair(path, ("split", "order", "system"), len(STREAMS[dataset].load(random_state=0)))
-        done = finished(path, "split", "order", "system")
-        left = [unit for unit in units if tuple(map(str, unit)) not in done]
-        work[path] = [(unit[-1], partial(run_unit, dataset, *unit)) for unit in left]
-    for path, calls in work.items():
-        run_jobs(path, calls, (), n_jobs, path.stem, progress)
-    return list(work)
-
-
-# book/transfer.ipynb#the-runner
-def _checked(
-    study: str, datasets: Sequence[str] | None, systems: Sequence[str] | None, n_splits: int | None
-) -> dict[str, list[tuple[int, int, str]]]:
-    """Units of each data set, or an error that says what is wrong."""
-    if study not in STUDIES:
-        raise ValueError(f"study {study!r} is not known: use one of {list(STUDIES)}")
+    one_of(*STUDIES).check("study", study)
+    optional(whole(1)).check("n_splits", n_splits)
     chosen = STUDIES[study]
-    if n_splits is not None and n_splits < 1:
-        raise ValueError(f"n_splits is {n_splits!r}: give the number of splits, at least 1")
-    for what, given, known in (
-        ("data set", datasets, chosen.datasets),
-        ("system", systems, chosen.systems),
-    ):
-        for name in [given] if isinstance(given, str) else given or ():
-            if name not in known:
-                raise ValueError(f"{what} {name!r} has no part in {study!r}: use some of {known}")
-    wanted = set(systems or chosen.systems)
-    names = [datasets] if isinstance(datasets, str) else datasets or chosen.datasets
-    return {d: [u for u in chosen.units(d, n_splits) if u[-1] in wanted] for d in names}
-
-
-# book/transfer.ipynb#the-runner
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lml.studies.transfer")
-    parser.add_argument("action", choices=["run"])
-    parser.add_argument("datasets", nargs="*", metavar="DATASET", help=", ".join(STREAMS))
-    parser.add_argument("--studies", nargs="+", choices=list(STUDIES))
-    parser.add_argument("--systems", nargs="+", metavar="SYSTEM")
-    parser.add_argument("--splits", type=int, help="number of splits")
-    parser.add_argument("--jobs", type=int, help="units at a time")
-    parser.add_argument("--out", default="results", help="folder of the results files")
-    return parser
-
-
-# book/transfer.ipynb#the-runner
-def _main(argv: Sequence[str] | None = None) -> int:
-    o = _parser().parse_intermixed_args(argv)
-    for study in o.studies or STUDIES:
-        named = [d for d in STUDIES[study].datasets if d in o.datasets]
-        if named or not o.datasets:
-            run_study(study, named or None, o.systems, o.splits, o.jobs, o.out)
-    return 0
-
-
-# book/transfer.ipynb#the-runner
-if __name__ == "__main__" and "__file__" in globals():  # run as a program, not in the book
-    # the module of that name, and not this copy of it, is what workers know
-    sys.exit(importlib.import_module("lml.studies.transfer")._main())
+    wanted = chosen_names("system", systems, chosen.systems)
+    plan = {
+        Path(out) / f"transfer-{study}-{dataset}.csv": {
+            unit: partial(run_unit, dataset, *unit)
+            for unit in chosen.units(dataset, n_splits)
+            if unit[-1] in wanted
+        }
+        for dataset in chosen_names("dataset", datasets, chosen.datasets)
+    }
+    return run_missing(plan, TransferRow, ("split", "order", "system"), n_jobs, progress)

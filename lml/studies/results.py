@@ -1,0 +1,148 @@
+# Generated from book/experiments.ipynb by tools/tangle.py: edit the chapter.
+"""Files of results: one line for each measurement, written as soon as it is there.
+
+A results file is a CSV file. A text that many rows share, such as the versions, stands once, in a
+note ``#1,text`` above the first of them, and they have ``#1`` in its place. A blank line ends the
+rows of a job that are written together; rows after the last one are unfinished.
+"""
+
+import contextlib
+import csv
+import io
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy
+import sklearn
+
+__all__ = [
+    "NOTED",
+    "Rows",
+    "append_rows",
+    "finished",
+    "locked",
+    "open_results",
+    "read_rows",
+    "software_versions",
+]
+
+# book/experiments.ipynb#running-stopping-and-going-on
+#: Rows of a results file: column to text.
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+#: Columns whose texts stand in notes.
+NOTED = ("parameters", "versions", "tasks", "machine")
+
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """Finished rows of a results file, dictionaries of texts; none without the file."""
+    path = Path(path)
+    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    text = text[: text.rfind("\n\n")] if "\n\n" in text else text
+    notes: dict[str, str] = {}
+    names: list[str] = []
+    rows = []
+    for cells in csv.reader(text.splitlines()):
+        if not names:
+            names = cells
+        elif cells and cells[0].startswith("#"):
+            notes[cells[0]] = cells[1]
+        elif any(cells):
+            for cell in cells:
+                if cell.startswith("#") and cell not in notes:
+                    raise ValueError(f"{path} has no note {cell}, but the row {cells}: restore it")
+            rows.append(dict(zip(names, [notes.get(cell, cell) for cell in cells])))
+    return rows
+
+
+def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """Rows of a results file by the values of some columns, as strings."""
+    by_key: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in read_rows(path):
+        by_key.setdefault(tuple(row[name] for name in names), []).append(row)
+    return by_key
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
+def append_rows(path: str | Path, rows: Rows) -> None:
+    """Add rows of the same columns to a results file, in one write; make the file if it lacks.
+
+    Parameters
+    ----------
+    path : path-like
+    rows : list of dict
+        Columns in the order of the file. Texts of the columns `NOTED` become notes.
+    """
+    path = Path(path)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    notes: dict[str, str] = {}
+    if path.exists():
+        lines = csv.reader(path.read_text(encoding="utf-8").splitlines())
+        notes = {cells[1]: cells[0] for cells in lines if cells and cells[0].startswith("#")}
+    else:
+        writer.writerows([rows[0], []])
+    for row in rows:
+        for name in NOTED:
+            if name in row and row[name] not in notes:
+                notes[row[name]] = f"#{len(notes) + 1}"
+                writer.writerow([notes[row[name]], row[name]])
+    writer.writerows([notes[v] if name in NOTED else v for name, v in r.items()] for r in rows)
+    writer.writerow([])
+    with path.open("a", newline="", encoding="utf-8") as file:
+        file.write(text.getvalue())
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
+def open_results(path: Path, row_type: type) -> None:
+    """Make a results file, or cut off what a killed run left unfinished.
+
+    Raises ValueError if the file has other columns than the dataclass `row_type`.
+    """
+    head = ",".join(f.name for f in fields(row_type)) + "\n\n"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if not (text.startswith(head) or head.startswith(text)):
+        raise ValueError(
+            f"{path} begins with {text.splitlines()[0]!r}, but rows are written below"
+            f" {head.strip()!r}: move the file away and run the experiment anew"
+        )
+    kept = text[: text.rfind("\n\n") + 2] if text.startswith(head) else head
+    if kept != text:
+        part = path.with_name(path.name + ".part")
+        part.write_text(kept, encoding="utf-8")
+        part.replace(path)  # a kill leaves the old file or the new one
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
+def software_versions() -> str:
+    """Versions that a result depends on, in one short string."""
+    packages = {"numpy": np, "scipy": scipy, "scikit-learn": sklearn}
+    listed = [f"{name} {package.__version__}" for name, package in packages.items()]
+    return ", ".join([f"python {platform.python_version()}", *listed])
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Keep other runs out of a folder, which is made where it lacks.
+
+    Raises BlockingIOError while another run, of this process or of another, has the folder.
+    """
+    import fcntl  # not on Windows, where nothing but a run needs it
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a kill takes the lock away
+    except BlockingIOError:
+        os.close(place)
+        raise BlockingIOError(
+            f"another run writes into {folder}: wait until it has ended, or give another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(place)
