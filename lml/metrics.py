@@ -6,7 +6,6 @@ projections, the positive semi-definite read-out and low-rank compression cost O
 O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
-# Former names: for modules that do not use the door yet.
 from typing import Any, Self
 
 import numpy as np
@@ -19,12 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from lml.utils.linalg import dense, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
-    check_finite,
-    check_kind,
     check_matrix,
     check_new_samples,
     is_real,
-    is_whole,
     one_of,
     optional,
     real,
@@ -874,22 +870,3 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def get_mahalanobis_matrix(self) -> Floats:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
-
-
-# book/metrics.ipynb#what-every-metric-learner-offers
-def _check_finite(A: Matrix, name: str) -> None:
-    check_finite(A, name, np.finfo(float).max)
-
-
-def _as_matrix(A: MatrixLike, name: str) -> Matrix:
-    options = {"ensure_2d": False, "ensure_min_features": 0}
-    return _read_only(_finite_matrix(A, name, **options))
-
-
-_is_real = is_real
-_is_whole = is_whole
-_plain = check_kind
-_times = times_transpose
-_svd = svd
-_split_pairs = check_pairs
-_Distance = MetricDistance

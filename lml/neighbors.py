@@ -5,7 +5,6 @@ A score is larger for a closer row: the similarity itself, or minus the squared 
 Ties go to the reference that comes first, tied votes to the nearest of the tied labels.
 """
 
-# Former names: for modules that do not use the door yet.
 import copy
 from typing import Any, ClassVar, Self
 
@@ -23,15 +22,12 @@ from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 from lml.utils.validation import (
     as_labels,
-    check_finite,
     check_matrix,
     check_n_neighbors,
     check_new_samples,
     check_parameters,
     check_samples,
     check_weights,
-    encode_labels,
-    labels_array,
     sort_classes,
     whole,
 )
@@ -477,23 +473,3 @@ def accuracy(
     hits = np.array([a == b for a, b in zip(guesses, labels, strict=True)], dtype=float)
     weights = None if sample_weight is None else check_weights(sample_weight, len(hits))
     return float(np.average(hits, weights=weights))
-
-
-# book/neighbors.ipynb#a-classifier
-def _check_size(X: Matrix, name: str) -> None:
-    check_finite(X, name)
-
-
-def _weighted_share(hits: ArrayLike, sample_weight: WeightsLike | None) -> float:
-    return accuracy(np.ones(len(np.asarray(hits))), np.asarray(hits, dtype=float), sample_weight)
-
-
-_norms = row_norms
-_check_n_neighbors = check_n_neighbors
-_class_numbers = encode_labels
-_labels = as_labels
-_as_array = labels_array
-_sorted_classes = sort_classes
-_hit_share = accuracy
-_unfitted = unfitted_learner
-_fitted_metric = fitted_metric

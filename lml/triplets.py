@@ -624,24 +624,3 @@ def hinge_with_gradient(
     total = max(len(losses), 1)
     core = _counts(triplets[losses > 0], X.shape[0], metric_type) / total
     return float(losses.sum() / total), FactoredMetric._trusted(0.0, X, core)
-
-
-# book/triplets.ipynb#the-gradient-is-
-# Former names: for modules that do not use the door yet.
-def _check_rows(X: MatrixLike, name: str = "X") -> Matrix:
-    return check_matrix(X, name, dtype=(np.float64, np.float32))
-
-
-def _count(value: int, name: str, least: int = 1) -> int:
-    whole(least).check(name, value)
-    return int(value)
-
-
-def _is_distance(metric_type: str) -> bool:
-    METRIC_TYPE.check("metric_type", metric_type)
-    return metric_type == "distance"
-
-
-_check_triplets = check_triplets
-_classes_with_triplets = encode_triplet_classes
-_nearest_rows = nearest_samples
