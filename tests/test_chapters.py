@@ -234,21 +234,7 @@ def test_chapter_keeps_the_contract(book, name):
     assert not found, f"book/{name}.ipynb:\n" + "\n".join(found)
 
 
-# Pages with public functions that neither they nor their test modules name yet.
-OWED = {"state", "experiments"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            path.stem, marks=pytest.mark.xfail(strict=False, reason="checks to be written")
-        )
-        if path.stem in OWED
-        else path.stem
-        for path in NOTEBOOKS
-    ],
-)
+@pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
 def test_what_a_workshop_page_exports_is_checked(book, name):
     if book[name].metadata.get("lml", {}).get("kind") == "workshop":
         found = workshop_faults(book[name], name)
