@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -15,7 +16,7 @@ from tangle import ROOT
 
 from lml.studies import __main__ as command
 from lml.studies.__main__ import main
-from lml.studies.experiments import run_experiment
+from lml.studies.experiments import run_experiment, run_missing
 from lml.studies.results import append_rows, finished, locked, open_results, read_rows
 
 RESULTS = ROOT / "results"
@@ -112,6 +113,15 @@ def test_a_job_that_stands_in_a_file_is_not_written_over(tmp_path):
     open_results(path, Pair)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_nothing_runs_where_one_of_the_files_has_other_columns(tmp_path):
+    write(tmp_path / "old.csv", [[{"split": 0, "error": 1.0}]])
+    call = partial(pytest.fail, "ran")
+    plan = {tmp_path / name: {(0, "a"): call} for name in ("new.csv", "old.csv")}
+    with pytest.raises(ValueError, match=r"old\.csv begins with .* move the file away"):
+        run_missing(plan, Pair, ("split", "task"), progress=False)
+    assert not read_rows(tmp_path / "new.csv")
 
 
 def content(path):

@@ -56,17 +56,7 @@ class Fitted:
     nbytes: int  # what the learner keeps, training rows excluded
 
 
-# book/systems.ipynb#what-is-counted-as-stored
-def _distinct_bytes(metrics: Iterable[FactoredMetric]) -> int:
-    """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
-    metrics = list(metrics)
-    parts = [part for m in metrics for part in (m.factor, m.core)]
-    arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
-    n_distinct = len({m.core.__array_interface__["data"][0] for m in metrics})
-    squares = 8 * n_distinct * metrics[0].n_features ** 2
-    return 8 * len(metrics) + min(sum(arrays.values()), squares)
-
-
+# book/systems.ipynb#what-a-fitted-system-answers
 def by_neighbors(
     tasks: Sequence[Task],
     metrics: Mapping[Any, FactoredMetric],
@@ -84,6 +74,17 @@ def by_neighbors(
         return known[name].y_train[nearest]
 
     return Fitted(labels, nbytes)
+
+
+# book/systems.ipynb#what-is-counted-as-stored
+def _distinct_bytes(metrics: Iterable[FactoredMetric]) -> int:
+    """Bytes of dense metrics: of their arrays, each counted once, or of square matrices."""
+    metrics = list(metrics)
+    parts = [part for m in metrics for part in (m.factor, m.core)]
+    arrays = {part.__array_interface__["data"][0]: part.nbytes for part in parts}
+    n_distinct = len({m.core.__array_interface__["data"][0] for m in metrics})
+    squares = 8 * n_distinct * metrics[0].n_features ** 2
+    return 8 * len(metrics) + min(sum(arrays.values()), squares)
 
 
 # book/systems.ipynb#one-task-at-a-time
