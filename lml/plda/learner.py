@@ -247,10 +247,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         """All that was learned, a `PLDAState`."""
         return self._learned_state("state_")
 
-    @property
-    def tasks_(self) -> dict[Any, TaskMemory]:
-        """Task to its `TaskMemory`, in the order of first appearance; a copy of the table."""
-        state = self._learned_state("tasks_")
+    def _records(self, state: PLDAState) -> dict[Any, TaskMemory]:
+        """Task to its `TaskMemory`, its code in the present dictionary."""
         return {task: state.current(memory) for task, memory in state.tasks.items()}
 
     @property
