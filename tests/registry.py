@@ -285,7 +285,6 @@ STREAMS = {
     "ELLA": lambda: ella(),
     "ELLA by conjugate gradients": lambda: ELLA(n_components=2, random_state=0, solver="cg"),
 }
-SAVED = [name for name in STREAMS if "ELLA" not in name]
 
 
 def learned_numbers(model):

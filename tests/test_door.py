@@ -263,7 +263,7 @@ def test_a_dense_array_may_hold_any_finite_number():
         check_dense([[0, np.inf]], "L")
     with pytest.raises(TypeError, match="dense data is required"):
         check_dense(sparse.csr_array(X0), "L")
-    with pytest.raises(ValueError, match="Expected 2D array"):
+    with pytest.raises(ValueError, match="two axes"):
         check_dense([1.0], "L")
 
 

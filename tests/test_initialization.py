@@ -51,7 +51,7 @@ def test_orthonormal_rows_of_hard_arrays():
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ([1.0, 2.0], "Expected 2D array"),
+        ([1.0, 2.0], "two axes"),
         ([[[1.0]]], "dim 3"),
         ([[2.0, np.nan]], r"L\[0, 1\] is nan"),
     ],

@@ -234,7 +234,7 @@ def test_a_metric_is_checked_where_it_is_made_and_not_again(monkeypatch):
     [
         ((1.0, np.ones((4, 3)), np.ones((3, 3))), r"core has shape \(3, 3\).*\(4, 3\)"),
         ((1.0, np.ones((4, 3)), np.ones(3)), r"core has shape \(3,\)"),
-        ((1.0, np.ones(4), np.ones(4)), "2D array, got 1D"),
+        ((1.0, np.ones(4), np.ones(4)), "factor has shape \\(4,\\), but two axes"),
         ((np.nan, np.ones((1, 3)), [1.0]), "alpha=nan"),
         ((0.0, [[np.inf, 0.0]], [1.0]), r"factor\[0, 0\] is inf"),
         ((0.0, [[1.0, 0.0]], [np.nan]), r"core\[0\] is nan"),
@@ -252,7 +252,7 @@ def test_bad_arguments_are_refused():
         metric.apply(np.ones((2, 4)))
     with pytest.raises(ValueError, match="Z has 2 features"):
         metric.bilinear(np.ones((2, 3)), sparse.csr_array((2, 2)))
-    with pytest.raises(ValueError, match="2D array"):
+    with pytest.raises(ValueError, match="two axes"):
         metric.apply(np.ones(3))
     with pytest.raises(ValueError, match="X has 2 rows, but Z has 1"):
         metric.paired(np.ones((2, 3)), np.ones((1, 3)))

@@ -142,13 +142,13 @@ def test_a_file_whose_parameters_cannot_be_used_is_refused_when_it_is_loaded(
 ):
     path, kind = tmp_path / "state", "LifelongMetricLearner"
     lifelong_oasis().partial_fit(X0, Y0, task="a").save(path)
-    version, meta, arrays = read_state(path, kind, (1, 2))
+    meta, arrays = read_state(path, kind)
     part = meta["parameters"]
     for key in place[:-1]:
         part = part[key]
     assert place[-1] in part
     part[place[-1]] = value
-    write_state(path, kind, version, meta, arrays)
+    write_state(path, kind, meta, arrays)
     with pytest.raises(ValueError, match="cannot be used as a state"):
         LifelongMetricLearner.load(path)
 

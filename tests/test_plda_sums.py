@@ -273,7 +273,7 @@ def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
 def saved(tmp_path):
     path = tmp_path / "s.npz"
     learned(11, shared_labels=True).save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [1])
+    meta, arrays = read_state(path, "LifelongPLDA")
     assert meta["state"]["move"]
     return path, meta, arrays
 
@@ -347,6 +347,6 @@ FAULTS = {
 def test_a_file_whose_sums_do_not_fit_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta["state"], arrays)
-    write_state(path, "LifelongPLDA", 1, meta, arrays)
+    write_state(path, "LifelongPLDA", meta, arrays)
     with pytest.raises(ValueError, match=said):
         LifelongPLDA.load(path)

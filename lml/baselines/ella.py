@@ -23,9 +23,19 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from lml.base import BaseLifelongLearner, LearnerState, _lock
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
 from lml.neighbors import accuracy
-from lml.state import Field
+from lml.state import (
+    ArrayField,
+    Field,
+    MatrixField,
+    OptionalField,
+    RecordField,
+    SizeField,
+    TableField,
+    ValueField,
+    expect,
+)
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
@@ -378,8 +388,8 @@ class ELLATask:
     n_visits : int
     classes : ndarray
         The labels, sorted where they have an order.
-    labels : list
-        Label of each row, all visits.
+    labels : tuple
+        Label of each sample, all visits.
     model : QuadraticModel
         One problem for two classes, else one a class; it holds the rows.
     """
@@ -387,7 +397,7 @@ class ELLATask:
     number: int
     n_visits: int
     classes: NDArray[Any]
-    labels: list[Any]
+    labels: tuple[Any, ...]
     model: QuadraticModel
 
 
@@ -408,6 +418,85 @@ class ELLAState(LearnerState):
     dictionary: Any = None
     codes: dict[Any, Floats] = field(default_factory=dict)
     sums: DictionarySums | None = None
+
+
+# book/baselines/ella.ipynb#the-class
+def _restored_task(*, labels: tuple[Any, ...], model: QuadraticModel, **parts: Any) -> ELLATask:
+    """The record of a task; an error unless its labels fit its samples and problems."""
+    classes, _ = sort_classes(labels)
+    n_problems = 1 if len(classes) == 2 else len(classes)
+    expect(len(classes) > 1, "labels of a task", labels, "of two classes")
+    expect(len(labels) == len(model.weights), "number of labels", len(labels), len(model.weights))
+    expect(model.theta.shape[1] == n_problems, "problems", model.theta.shape[1], n_problems)
+    return ELLATask(classes=classes, labels=labels, model=model, **parts)
+
+
+def _restored_sums(
+    n_features: int, n_components: int, n_problems: int, A: Floats, b: Floats
+) -> DictionarySums:
+    expect(len(b) == n_features * n_components, "size of sums", len(b), n_features * n_components)
+    sums = DictionarySums(n_features, n_components)
+    sums.n_problems = n_problems
+    sums.A = A
+    sums.b = b
+    return sums
+
+
+def _restored_state(**parts: Any) -> ELLAState:
+    """The state, or an error that says what does not belong together."""
+    state = ELLAState(**parts)
+    numbers = [record.number for record in state.tasks.values()]
+    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
+    expect(list(state.codes) == list(state.tasks), "tasks of codes", list(state.codes), "the tasks")
+    problems = {task: record.model.theta.shape[1] for task, record in state.tasks.items()}
+    found = {task: len(codes) for task, codes in state.codes.items()}
+    expect(found == problems, "number of codes", found, problems)
+    learned = state.dictionary is not None
+    expect(learned == bool(problems), "tasks", list(problems), "those of a dictionary")
+    if state.sums is not None:
+        total = sum(problems.values())
+        expect(state.sums.n_problems == total > 0, "problems in sums", state.sums.n_problems, total)
+    return state
+
+
+# book/baselines/ella.ipynb#the-class
+_MODEL = RecordField(
+    QuadraticModel,
+    {
+        "weights": ArrayField(("n", "m"), rule=Rule(lambda w: bool((w > 0).all()), "above 0")),
+        "X": MatrixField("n", "D"),
+        "theta": ArrayField(("D", "m")),
+        "intercept": ArrayField(("m",)),
+        "centres": ArrayField(("D", "m")),
+        "ridge": ValueField(real(0, above=True)),
+    },
+)
+_TASK = RecordField(
+    _restored_task,
+    {
+        "number": ValueField(whole(0)),
+        "n_visits": ValueField(whole(1)),
+        "labels": ValueField(Rule(lambda labels: type(labels) is tuple, "a tuple of labels")),
+        "model": _MODEL,
+    },
+)
+_SUMS = RecordField(
+    _restored_sums,
+    {
+        "n_features": SizeField(letter="D"),
+        "n_components": SizeField(letter="k"),
+        "n_problems": ValueField(whole(1)),
+        "A": ArrayField(("kD", "kD")),
+        "b": ArrayField(("kD",)),
+    },
+    lambda sums: {
+        "n_features": sums.shape[0],
+        "n_components": sums.shape[1],
+        "n_problems": sums.n_problems,
+        "A": sums.A,
+        "b": sums.b,
+    },
+)
 
 
 # book/baselines/ella.ipynb#the-class
@@ -449,9 +538,8 @@ class ELLA(BaseLifelongLearner[ELLAState]):
     Notes
     -----
     Derived in chapter 29 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
-    and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
-    are kept, for tasks that come back, so it is stored with pickle and not with `save`. The
-    intercept of a task is its own and not penalised.
+    and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The samples of all
+    tasks are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 
     Examples
     --------
@@ -466,6 +554,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
     """
 
     _state_class = ELLAState
+    _kind = "ELLA"
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_components": whole(1),
         "code_penalty": real(0),
@@ -509,11 +598,11 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         """The state after a visit of a task."""
         # all rows of the task, old and new; they are copied
         known = state.tasks.get(task)
-        rows_labels = [labels[code] for code in y]
+        sample_labels = tuple(labels[code] for code in y)
         if known is None:
             rows = sparse.csr_array(X, copy=True) if sparse.issparse(X) else X.copy()
         else:
-            rows_labels = known.labels + rows_labels
+            sample_labels = known.labels + sample_labels
             old = known.model.X
             if sparse.issparse(old) or sparse.issparse(X):
                 rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
@@ -521,7 +610,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
                 rows = np.vstack([old, X])
 
         # its losses, to second order
-        classes, numbers = sort_classes(rows_labels)
+        classes, numbers = sort_classes(sample_labels)
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
             raise ValueError(
                 f"y of task {task!r} has {len(classes)} classes: give two, or use"
@@ -538,7 +627,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
             number=state.number(task),
             n_visits=1 + (known.n_visits if known else 0),
             classes=classes,
-            labels=rows_labels,
+            labels=sample_labels,
             model=model,
         )
         tasks = {**state.tasks, task: record}
@@ -608,7 +697,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         optimal for each other. Needs no rows beyond those that are kept.
         """
         whole(0).check("n_sweeps", n_sweeps)
-        with _lock(self):
+        with self._lock:
             self._check_parameters()
             check_is_fitted(self)
             state = self._learned_state("dictionary_")
@@ -716,4 +805,13 @@ class ELLA(BaseLifelongLearner[ELLAState]):
 
     @classmethod
     def _fields(cls) -> Field:
-        raise NotImplementedError("ELLA keeps the rows of all tasks: store it with pickle")
+        return RecordField(
+            _restored_state,
+            {
+                **COMMON_FIELDS,
+                "dictionary": OptionalField(ArrayField(("D", "k"))),
+                "tasks": TableField(_TASK),
+                "codes": TableField(ArrayField((None, "k"))),
+                "sums": OptionalField(_SUMS),
+            },
+        )
