@@ -70,10 +70,15 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     """
     X = check_matrix(X)
     whole(1).check("n_neighbors", n_neighbors)
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     check_consistent_length(X, codes)
+    return _targets(X, codes, n_neighbors)
+
+
+def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
+    """What `target_neighbors` gives, for arrays that were checked before."""
     found = []
-    for code in np.flatnonzero(sizes > 1):
+    for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
         near = nearest_samples(X, members, members, min(n_neighbors, len(members) - 1))
         found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
@@ -535,7 +540,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y, accept_sparse=False)
         check_two_classes(codes, labels)
-        targets = target_neighbors(X, codes, self.n_targets)
+        targets = _targets(X, codes, self.n_targets)
         # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
         rows, V = _row_space(X)
@@ -548,7 +553,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
             _, values, R = svd(L, full_matrices=True)
             kept = values > 1e-8 * values[0]
             factor = (np.sqrt(scale) * values[kept, None] * R[kept]) @ V
-            fitted.metric_ = FactoredMetric.from_components(factor)
+            fitted.metric_ = FactoredMetric._trusted(0.0, factor, np.ones(len(factor)))
         fitted.scale_ = scale
         fitted.objective_ = float(problem.best_objective)
         fitted.dual_bound_ = float(bound)

@@ -17,7 +17,7 @@ from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.triplets import sample_triplets
+from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
@@ -301,14 +301,14 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         X, codes, labels = check_samples(fitted, X, y)
         check_two_classes(codes, labels)
         start = starting_metric(self.init, X.shape[1])
-        triplets = sample_triplets(codes, self.n_steps, self.random_state)
+        triplets = draw_triplets(codes, self.n_steps, self.random_state)
         if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:  # dense form
             W = start.to_dense().copy()
             W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
-            fitted.metric_ = FactoredMetric.from_dense(W)
+            fitted.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
         else:  # score or kernel form, from inner products of the samples alone
             gram = times_transpose(X, X)
-            scores = np.ascontiguousarray(start.bilinear(X, X))
+            scores = np.ascontiguousarray(start._bilinear(X, X))
             # a step of the kernel form costs n, an update of the score form n**2 operations
             i, j, k = triplets.T
             n_lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)

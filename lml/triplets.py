@@ -23,10 +23,12 @@ __all__ = [
     "check_problem",
     "check_triplets",
     "dissimilar_pairs",
+    "draw_triplets",
     "encode_triplet_classes",
     "hinge_with_gradient",
     "nearest_samples",
     "nearest_triplets",
+    "neighbor_triplets",
     "sample_triplets",
     "similar_pairs",
     "triplet_counts",
@@ -41,7 +43,7 @@ _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
 # book/triplets.ipynb#pairs-and-triplets
-def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
+def encode_triplet_classes(y: LabelsLike) -> Indices:
     """Number the classes of labels that allow a triplet.
 
     Parameters
@@ -51,10 +53,8 @@ def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
 
     Returns
     -------
-    codes : ndarray of int, shape (n_samples,)
-        The class of each row.
-    sizes : ndarray of int, shape (n_classes,)
-        The number of rows of each class.
+    ndarray of int, shape (n_samples,)
+        The class of each sample.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
     """
     codes, labels = encode_labels(y)
     check_two_classes(codes, labels)
-    return codes, np.bincount(codes)
+    return codes
 
 
 # book/triplets.ipynb#pairs-and-triplets
@@ -166,9 +166,9 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     >>> all_triplets(["a", "b", "a"]).tolist()
     [[0, 2, 1], [2, 0, 1]]
     """
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     blocks = []
-    for i in np.flatnonzero(sizes[codes] > 1):
+    for i in np.flatnonzero(np.bincount(codes)[codes] > 1):
         same = np.flatnonzero(codes == codes[i])
         other = np.flatnonzero(codes != codes[i])
         same = same if self_pairs else same[same != i]
@@ -215,7 +215,14 @@ def sample_triplets(
     [[0, 2, 1], [2, 0, 1]]
     """
     whole(0).check("n_triplets", n_triplets)
-    codes, sizes = encode_triplet_classes(y)
+    return draw_triplets(encode_triplet_classes(y), n_triplets, random_state, self_pairs)
+
+
+def draw_triplets(
+    codes: Indices, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
+) -> Indices:
+    """What `sample_triplets` gives, for class numbers that were checked before."""
+    sizes = np.bincount(codes)
     rng = check_random_state(random_state)
     order = np.argsort(codes, kind="stable")  # rows sorted by class: one block a class
     anchors = np.flatnonzero(sizes[codes] > 1)
@@ -322,10 +329,17 @@ def nearest_triplets(
     X = check_matrix(X)
     whole(1).check("n_targets", n_targets)
     whole(1).check("n_impostors", n_impostors)
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     check_consistent_length(X, codes)
+    return neighbor_triplets(X, codes, n_targets, n_impostors)
+
+
+def neighbor_triplets(
+    X: Matrix, codes: Indices, n_targets: int = 3, n_impostors: int = 10
+) -> Indices:
+    """What `nearest_triplets` gives, for arrays that were checked before."""
     blocks = []
-    for code in np.flatnonzero(sizes > 1):
+    for code in np.flatnonzero(np.bincount(codes) > 1):
         same = np.flatnonzero(codes == code)
         other = np.flatnonzero(codes != code)
         targets = nearest_samples(X, same, same, min(n_targets, len(same) - 1))
