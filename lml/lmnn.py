@@ -565,5 +565,5 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
+        tags.input_tags.sparse = False
         return tags

@@ -15,7 +15,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clon
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from lml.utils.linalg import dense, svd, times_transpose
+from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
     check_matrix,
@@ -156,20 +156,9 @@ class FactoredMetric:
         return (self.n_features, self.n_features)
 
     @property
-    def rank_bound(self) -> int:
-        """An upper bound of the rank of M, from the shapes alone."""
-        return self.n_features if self.alpha else min(self.factor.shape)
-
-    @property
     def nbytes(self) -> int:
         """Bytes held by the factor, the core and alpha."""
-        total = 8
-        for part in (self.factor, self.core):
-            arrays = [part]
-            if sparse.issparse(part):
-                arrays = [part.data, part.indices, part.indptr]
-            total += sum(array.nbytes for array in arrays)
-        return total
+        return nbytes(self.factor) + nbytes(self.core) + 8
 
     def __repr__(self) -> str:
         kind = "CSR " if sparse.issparse(self.factor) else ""
@@ -782,6 +771,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     metric_: FactoredMetric
     metric_type: str
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
 
     def _read_out(self) -> FactoredMetric:
         """The PSD metric of all Euclidean answers."""

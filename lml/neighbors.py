@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_consistent_length, gen_batches
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_is_fitted
@@ -279,21 +278,6 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
-# book/neighbors.ipynb#votes
-def _weighted_vote(codes: Indices, weights: Floats, n_votes: int) -> Indices:
-    """The class number with most votes; weights (n, m) of neighbours, nearest first.
-
-    Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
-    """
-    before = np.cumsum(weights, axis=1) - weights
-    votes = np.clip(n_votes - before, 0, weights)
-    rows = np.arange(len(codes))[:, None]
-    table = np.zeros((len(codes), codes.max(initial=0) + 1))
-    np.add.at(table, (rows, codes), votes)
-    first = (table[rows, codes] == table.max(axis=1, keepdims=True)).argmax(axis=1)
-    return codes[rows[:, 0], first]
-
-
 # book/neighbors.ipynb#a-classifier
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     """k-nearest-neighbour classifier under a metric that it learns first.
@@ -342,7 +326,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric and keep the references.
 
         Parameters
@@ -351,9 +335,6 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             Rows.
         y : array-like of shape (n,)
             Labels of any hashable type.
-        sample_weight : array-like of shape (n,), optional
-            How many of the `n_neighbors` votes a row may take, at least 0: whole numbers
-            are repetitions of the row. Not for an estimator that has yet to learn.
 
         Returns
         -------
@@ -363,30 +344,15 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If X, y or a weight is not usable, there are fewer rows than neighbours, or
+            If X or y is not usable, there are fewer samples than neighbors, or
             `estimator` is no learner of a metric. The classifier is then what it was before.
         """
         check_parameters(self)
         fitted = copy.copy(self)
-        X, codes, labels = check_samples(fitted, X, y, ensure_min_samples=1)
-        fitted.classes_, codes = sort_classes(y)
-        fitted._weights = None
-        kept: slice | Indices = slice(None)
-        if sample_weight is None:
-            check_n_neighbors(self.n_neighbors, X.shape[0])
-        elif self.estimator is None or isinstance(self.estimator, FrozenEstimator):
-            weights = check_weights(sample_weight, X.shape[0])
-            kept = np.flatnonzero(weights)
-            fitted._weights = weights[kept]
-            _n_voters(fitted._weights, self.n_neighbors)  # an error where they are too few
-        else:
-            raise ValueError(
-                f"sample_weight is given, but repeated rows would change the metric that"
-                f" {type(self.estimator).__name__} learns: repeat the rows, or fit the estimator"
-                " first and give FrozenEstimator(estimator)"
-            )
-        fitted._codes = codes[kept]
-        fitted.references_ = X[kept].copy()
+        X, _, labels = check_samples(fitted, X, y, ensure_min_samples=1)
+        check_n_neighbors(self.n_neighbors, X.shape[0])
+        fitted.classes_, fitted._codes = sort_classes(y)
+        fitted.references_ = X.copy()
         fitted.estimator_ = None
         fitted._metric = FactoredMetric.identity(X.shape[1])
         fitted._metric_type = "distance"
@@ -398,7 +364,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
                 )
             fitted.estimator_ = unfitted_learner(self.estimator, "estimator")
             fitted._metric, fitted._metric_type = fitted_metric(
-                fitted.estimator_, "estimator", X, codes
+                fitted.estimator_, "estimator", X, fitted._codes
             )
         self.__dict__ = fitted.__dict__  # all at once: a fit that fails changes nothing
         return self
@@ -419,30 +385,14 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Labels of the rows of X (n, D), an array of shape (n,)."""
-        check_is_fitted(self, "references_")
-        if self._weights is None:
-            return self.classes_[majority_vote(self._codes[self.kneighbors(X)[0]])]
-        indices, _ = self.kneighbors(X, _n_voters(self._weights, self.n_neighbors))
-        codes = self._codes[indices]
-        return self.classes_[_weighted_vote(codes, self._weights[indices], self.n_neighbors)]
+        indices, _ = self.kneighbors(X)
+        return self.classes_[majority_vote(self._codes[indices])]
 
     def score(
         self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None
     ) -> float:
         """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
         return accuracy(self.predict(X), y, sample_weight)
-
-
-# book/neighbors.ipynb#a-classifier
-def _n_voters(weights: Floats, n_votes: int) -> int:
-    """How many neighbours have n_votes votes together, whoever they are."""
-    total = np.cumsum(np.sort(weights))
-    if check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):
-        raise ValueError(
-            f"sample_weight sums to {total[-1]:g}, but n_neighbors is {n_votes}: ask for fewer"
-            " neighbours, or give larger weights or more rows"
-        )
-    return 1 + int(np.searchsorted(total[:-1], n_votes))
 
 
 # book/neighbors.ipynb#a-classifier

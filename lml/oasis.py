@@ -8,7 +8,7 @@ O(n) a step.
 """
 
 import copy
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -324,9 +324,3 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         fitted.loss_curve_ = np.array([block.mean() for block in blocks])
         self.__dict__ = fitted.__dict__
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = True
-        return tags

@@ -7,7 +7,7 @@ and stays factored: FactoredMetric(0, basis, weights).
 """
 
 import copy
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -431,9 +431,3 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         fitted.metric_ = FactoredMetric._trusted(0.0, basis, fitted.weights_)
         self.__dict__ = fitted.__dict__
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = True
-        return tags

@@ -270,10 +270,8 @@ def encode_parameters(estimator: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """
     forms = {}
     for name, value in estimator.get_params(deep=False).items():
-        try:
+        with about(name):
             forms[name] = encode(value, arrays)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
     return forms
 
 
@@ -565,14 +563,12 @@ class ArrayField(Field):
         fits = fits and all(type(n) is int and n >= 0 for n in form[1:])
         expect(fits, f"shape of {place}", form, f"one of {len(self.shape)} axes")
         order, *shape = form
-        wanted = [
-            source.sizes.setdefault(letter, n)
-            if isinstance(letter, str)
-            else n
-            if letter is None
-            else letter
-            for letter, n in zip(self.shape, shape)
-        ]
+        wanted = list(shape)
+        for axis, size in enumerate(self.shape):
+            if isinstance(size, str):
+                wanted[axis] = source.sizes.setdefault(size, shape[axis])
+            elif size is not None:
+                wanted[axis] = size
         expect(shape == wanted, f"shape of {place}", shape, wanted)
         # the next numbers of the member that holds all arrays of this field
         member = _member(place)
@@ -665,16 +661,11 @@ class RecordField(Field):
         names = list(self.fields)
         fits = type(form) is dict and set(form) == set(names)
         expect(fits, place or "state", form, f"an object with {names}")
-        own = _Source(
-            source.arrays, ChainMap({}, source.sizes)
-        )  # letters that are new here are of this record only
+        # letters that are new here are of this record only
+        own = _Source(source.arrays, ChainMap({}, source.sizes))
         way = f"{place}." if place else ""
-        return self.make(
-            **{
-                name: field.unpack(form[name], way + name, own)
-                for name, field in self.fields.items()
-            }
-        )
+        parts = {name: self.fields[name].unpack(form[name], way + name, own) for name in names}
+        return self.make(**parts)
 
 
 @dataclass(frozen=True)

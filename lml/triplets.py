@@ -22,7 +22,6 @@ __all__ = [
     "all_triplets",
     "check_problem",
     "check_triplets",
-    "dissimilar_pairs",
     "draw_triplets",
     "encode_triplet_classes",
     "hinge_with_gradient",
@@ -30,7 +29,6 @@ __all__ = [
     "nearest_triplets",
     "neighbor_triplets",
     "sample_triplets",
-    "similar_pairs",
     "triplet_counts",
     "triplet_gradient",
     "triplet_hinge",
@@ -64,66 +62,6 @@ def encode_triplet_classes(y: LabelsLike) -> Indices:
     codes, labels = encode_labels(y)
     check_two_classes(codes, labels)
     return codes
-
-
-# book/triplets.ipynb#pairs-and-triplets
-def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
-    """All ordered pairs of rows of one class.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels of any hashable type.
-    self_pairs : bool, default=False
-        Whether a row makes a pair with itself.
-
-    Returns
-    -------
-    pairs : ndarray of shape (n_pairs, 2)
-        Rows (i, j) with y[i] == y[j], in lexicographic order; empty if there is none.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eq. (triplets-pairs).
-    Paper: section III-A.
-
-    Examples
-    --------
-    >>> similar_pairs(["a", "b", "a"]).tolist()
-    [[0, 2], [2, 0]]
-    """
-    codes, _ = encode_labels(y)
-    same = codes[:, None] == codes
-    if not self_pairs:
-        np.fill_diagonal(same, False)
-    return np.argwhere(same)
-
-
-def dissimilar_pairs(y: LabelsLike) -> Indices:
-    """All ordered pairs of rows of different classes.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels of any hashable type.
-
-    Returns
-    -------
-    pairs : ndarray of shape (n_pairs, 2)
-        Rows (i, k) with y[i] != y[k], in lexicographic order; empty if there is none.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eq. (triplets-pairs).
-    Paper: section III-A.
-
-    Examples
-    --------
-    >>> dissimilar_pairs(["a", "b", "a"]).tolist()
-    [[0, 1], [1, 0], [1, 2], [2, 1]]
-    """
-    codes, _ = encode_labels(y)
-    return np.argwhere(codes[:, None] != codes)
 
 
 # book/triplets.ipynb#pairs-and-triplets
@@ -542,32 +480,15 @@ def triplet_loss(
 
 
 # book/triplets.ipynb#the-gradient-is-
-def _counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
-    """What `triplet_counts` returns, for arguments that have been checked."""
-    i, j, k = triplets.T
-    if metric_type == "distance":
-        rows = [j, i, j, k, i, k]
-        columns = [j, j, i, k, k, i]
-        signs = [1.0, -1.0, -1.0, -1.0, 1.0, 1.0]
-    else:
-        rows = [i, i]
-        columns = [k, j]
-        signs = [1.0, -1.0]
-    place = (np.concatenate(rows), np.concatenate(columns))
-    counts = sparse.csr_array((np.repeat(signs, len(i)), place), shape=(n_samples, n_samples))
-    counts.eliminate_zeros()
-    return counts
-
-
-def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> sparse.csr_array:
+def triplet_counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
     """Coefficients K of the sum of triplet gradients, sum = X' K X.
 
     Parameters
     ----------
-    triplets : array-like of shape (n_triplets, 3)
-        Row numbers (i, j, k); a triplet given twice counts twice.
+    triplets : ndarray of int, shape (n_triplets, 3)
+        Numbers (i, j, k) of samples; a triplet given twice counts twice.
     n_samples : int
-        Number of rows of X.
+        Number of samples.
     metric_type : {"similarity", "distance"}
 
     Returns
@@ -582,11 +503,22 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
 
     Examples
     --------
-    >>> triplet_counts([[0, 1, 2]], 3, "similarity").toarray().astype(int).tolist()
+    >>> triplet_counts(np.array([[0, 1, 2]]), 3, "similarity").toarray().astype(int).tolist()
     [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
     """
-    METRIC_TYPE.check("metric_type", metric_type)
-    return _counts(check_triplets(triplets, n_samples), n_samples, metric_type)
+    i, j, k = triplets.T
+    if metric_type == "distance":
+        rows = [j, i, j, k, i, k]
+        columns = [j, j, i, k, k, i]
+        signs = [1.0, -1.0, -1.0, -1.0, 1.0, 1.0]
+    else:
+        rows = [i, i]
+        columns = [k, j]
+        signs = [1.0, -1.0]
+    place = (np.concatenate(rows), np.concatenate(columns))
+    counts = sparse.csr_array((np.repeat(signs, len(i)), place), shape=(n_samples, n_samples))
+    counts.eliminate_zeros()
+    return counts
 
 
 # book/triplets.ipynb#the-gradient-is-
@@ -636,5 +568,5 @@ def hinge_with_gradient(
     """What `triplet_gradient` gives, for arrays that were checked before."""
     losses = np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
     total = max(len(losses), 1)
-    core = _counts(triplets[losses > 0], X.shape[0], metric_type) / total
+    core = triplet_counts(triplets[losses > 0], X.shape[0], metric_type) / total
     return float(losses.sum() / total), FactoredMetric._trusted(0.0, X, core)

@@ -534,7 +534,7 @@ def check_weights(sample_weight: WeightsLike, n_samples: int) -> Floats:
     return weights
 
 
-def check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
+def check_n_neighbors(n_neighbors: int, n_references: int, without_itself: bool = False) -> int:
     """A number of neighbors that so many references have."""
     whole(1).check("n_neighbors", n_neighbors)
     if n_neighbors > n_references - without_itself:
