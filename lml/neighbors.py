@@ -1,7 +1,7 @@
 # Generated from book/neighbors.ipynb by tools/tangle.py: edit the chapter.
-"""k nearest neighbours under a factored metric: ranking, votes, and a classifier.
+"""k nearest neighbors under a factored metric: ranking, votes, and a classifier.
 
-A score is larger for a closer row: the similarity itself, or minus the squared distance.
+A score is larger for a closer sample: the similarity itself, or minus the squared distance.
 Ties go to the reference that comes first, tied votes to the nearest of the tied labels.
 """
 
@@ -51,7 +51,7 @@ def _error_scale(metric: FactoredMetric) -> float:
 
 # book/neighbors.ipynb#ranking
 def _distinct(references: Matrix) -> tuple[Indices, Indices]:
-    """Places of the distinct rows, and for each row the distinct one it equals."""
+    """Places of the distinct samples, and for each sample the distinct one it equals."""
     if sparse.issparse(references):
         references = references.copy()
         references.eliminate_zeros()  # one form of each row
@@ -60,7 +60,7 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
     else:
         references = np.ascontiguousarray(references)
-        # sums of a row's bits with random odd weights: where they differ, the rows do
+        # sums of a sample's bits with random odd weights: where they differ, the samples do
         words = references.view(np.uint64)
         weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64)
         if len(np.unique(words @ (2 * weights + 1))) == len(words):
@@ -85,7 +85,7 @@ class _References:
         self.size = max(1, min(64, m // (8 * k)))  # columns of a group
         self.distance = metric_type == "distance"
         self.metric = metric.symmetrized() if self.distance else metric
-        # a distance does not notice a shift of all rows, and shorter rows round less
+        # a distance does not notice a shift of all samples, and shorter samples round less
         self.mean = rows.mean(axis=0) if centred and self.distance else None
         self.shifted = rows if self.mean is None else rows - self.mean
         self.images = metric._image(self.shifted)
@@ -208,7 +208,7 @@ def k_nearest(
     X : array-like or sparse matrix of shape (n, D), or None
         Queries. None ranks, for each reference, all the others (leave one out).
     references : array-like or sparse matrix of shape (m, D)
-        Rows to choose from.
+        Samples to choose from.
     metric_type : {"similarity", "distance"}
         How the metric ranks.
     n_neighbors : int
@@ -217,7 +217,7 @@ def k_nearest(
     Returns
     -------
     indices : ndarray of int, shape (n, n_neighbors)
-        Rows of `references`; equal scores are ordered by row.
+        Samples of `references`; equal scores are ordered by sample.
     scores : ndarray of shape (n, n_neighbors)
         Their scores, larger is closer.
 
@@ -230,8 +230,8 @@ def k_nearest(
     Notes
     -----
     Derived in chapter 4 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
-    (neighbors-groups). Rows that are equal have equal scores. Sparse rows are never made dense;
-    memory beyond the arguments is bounded, whatever n is. Paper: section V.
+    (neighbors-groups). Samples that are equal have equal scores. Sparse samples are never made
+    dense; memory beyond the arguments is bounded, whatever n is. Paper: section V.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     Parameters
     ----------
     labels : array-like of shape (n, k)
-        Labels of the neighbours, nearest first; any type that compares equal.
+        Labels of the neighbors, nearest first; any type that compares equal.
 
     Returns
     -------
@@ -280,7 +280,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
 
 # book/neighbors.ipynb#a-classifier
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
-    """k-nearest-neighbour classifier under a metric that it learns first.
+    """k-nearest-neighbor classifier under a metric that it learns first.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     classes_ : ndarray
         The labels, sorted where they have an order, else as they first appear.
     references_ : {ndarray, csr_array} of shape (n, D)
-        The training rows.
+        The training samples.
     n_features_in_ : int
         Number of features D.
 
@@ -332,7 +332,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, D)
-            Rows.
+            Samples.
         y : array-like of shape (n,)
             Labels of any hashable type.
 
@@ -360,7 +360,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             if len(labels) < 2:  # by its name: the learner sees numbers only
                 raise ValueError(
                     f"y holds one class only ({labels[0]!r}), so there is no dissimilar pair:"
-                    " give rows of at least two classes, or use no estimator"
+                    " give samples of at least two classes, or use no estimator"
                 )
             fitted.estimator_ = unfitted_learner(self.estimator, "estimator")
             fitted._metric, fitted._metric_type = fitted_metric(
@@ -372,7 +372,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def kneighbors(
         self, X: MatrixLike | None = None, n_neighbors: int | None = None
     ) -> tuple[Indices, Floats]:
-        """Nearest references of the rows of X (n, D), nearest first.
+        """Nearest references of the samples of X (n, D), nearest first.
 
         With X = None, those of each reference without itself (leave one out). Returns
         the indices and the scores, both (n, n_neighbors), as `k_nearest` does.
@@ -384,14 +384,14 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return _nearest(self._metric, queries, self.references_, self._metric_type, k)
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Labels of the rows of X (n, D), an array of shape (n,)."""
+        """Labels of the samples of X (n, D), an array of shape (n,)."""
         indices, _ = self.kneighbors(X)
         return self.classes_[majority_vote(self._codes[indices])]
 
     def score(
         self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None
     ) -> float:
-        """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
+        """Share of the samples of X (n, D) whose predicted label equals that in y (n,)."""
         return accuracy(self.predict(X), y, sample_weight)
 
 

@@ -670,7 +670,7 @@ class RecordField(Field):
 
 @dataclass(frozen=True)
 class MatrixField(Field):
-    """A dense array of floats or a CSR array; two letters for its shape, known from other fields."""
+    """A dense array of floats or a CSR array, of a shape of two letters."""
 
     rows: str
     columns: str

@@ -569,7 +569,7 @@ def test_rows_too_large_for_the_normal_equations():
     X, y = 1e9 * rng.normal(size=(20, 4)), np.arange(20) % 2
     learner = ELLA(n_components=2, random_state=0)
     with pytest.raises(
-        ValueError, match=r"dictionary_penalty=1e-05 is too small.*rescale the rows"
+        ValueError, match=r"dictionary_penalty=1e-05 is too small.*rescale the samples"
     ):
         learner.partial_fit(X, y, task="t")
     assert not hasattr(learner, "dictionary_")

@@ -252,7 +252,7 @@ def test_bad_arguments_are_refused():
         metric.bilinear(np.ones((2, 3)), sparse.csr_array((2, 2)))
     with pytest.raises(ValueError, match="two axes"):
         metric.apply(np.ones(3))
-    with pytest.raises(ValueError, match="X has 2 rows, but Z has 1"):
+    with pytest.raises(ValueError, match="X has 2 samples, but Z has 1"):
         metric.paired(np.ones((2, 3)), np.ones((1, 3)))
     with pytest.raises(ValueError, match="NaN"):
         metric.apply([[np.nan, 0, 0]])

@@ -65,20 +65,20 @@ __all__ = [
 # book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 @dataclass(frozen=True)
 class QuadraticModel:
-    """Losses of m binary problems on the same rows, to second order at their minimisers.
+    """Losses of m binary problems on the same samples, to second order at their minimizers.
 
     Parameters
     ----------
     X : {ndarray, CSR matrix} of shape (n, D)
-        The rows.
+        The samples.
     theta : ndarray of shape (D, m)
         Coefficients of the logistic regressions.
     intercept : ndarray of shape (m,)
         Their intercepts.
     weights : ndarray of shape (n, m)
-        p (1 - p) / (2 n) of every row.
+        p (1 - p) / (2 n) of every sample.
     centres : ndarray of shape (D, m)
-        Means of the rows under these weights.
+        Means of the samples under these weights.
     ridge : float
         Half of the ridge of the loss.
 
@@ -199,7 +199,7 @@ def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float)
 
 # book/baselines/ella.ipynb#the-code-is-a-lasso
 def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
-    """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
+    """Minimizer of penalty ||s||_1 + s' gram s - 2 target' s.
 
     Parameters
     ----------
@@ -323,8 +323,8 @@ class DictionarySums:
             vector = linalg.solve(system, self.b, assume_a="pos")
         except linalg.LinAlgError:
             raise ValueError(
-                f"dictionary_penalty={penalty} is too small for rows of this size, the normal"
-                " equations are singular: rescale the rows, raise it, or use solver='cg'"
+                f"dictionary_penalty={penalty} is too small for samples of this size, the normal"
+                " equations are singular: rescale the samples, raise it, or use solver='cg'"
             ) from None
         return vector.reshape(self.shape, order="F")
 
@@ -337,7 +337,7 @@ def solve_dictionary(
     start: Floats,
     tol: float = 1e-10,
 ) -> Floats:
-    """The dictionary for given codes, by conjugate gradients on the rows.
+    """The dictionary for given codes, by conjugate gradients on the samples.
 
     Parameters
     ----------
@@ -379,7 +379,7 @@ def solve_dictionary(
 # book/baselines/ella.ipynb#the-class
 @dataclass(frozen=True, kw_only=True)
 class ELLATask:
-    """What `ELLA` keeps of a task, its rows included.
+    """What `ELLA` keeps of a task, its samples included.
 
     Attributes
     ----------
@@ -391,7 +391,7 @@ class ELLATask:
     labels : tuple
         Label of each sample, all visits.
     model : QuadraticModel
-        One problem for two classes, else one a class; it holds the rows.
+        One problem for two classes, else one a class; it holds the samples.
     """
 
     number: int
@@ -520,7 +520,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         Tasks of more than two classes: one problem a class, or an error as in the original.
     solver : {"auto", "direct", "cg"}, default="auto"
         Normal equations from running sums of size (k D)^2, or by conjugate gradients on the
-        rows; "auto" is direct for k D <= 1000 and dense rows.
+        samples; "auto" is direct for k D <= 1000 and dense samples.
     random_state : int, RandomState or None, default=None
 
     Attributes
@@ -547,8 +547,8 @@ class ELLA(BaseLifelongLearner[ELLAState]):
     >>> X, y = load_digits(return_X_y=True)
     >>> learner = ELLA(n_components=2, random_state=0)
     >>> for task, digits in {"low": (0, 1), "high": (8, 9)}.items():
-    ...     rows = (y == digits[0]) | (y == digits[1])
-    ...     learner = learner.partial_fit(X[rows] / 16, y[rows], task=task)
+    ...     samples = (y == digits[0]) | (y == digits[1])
+    ...     learner = learner.partial_fit(X[samples] / 16, y[samples], task=task)
     >>> learner.predict(X[:2] / 16, task="low").tolist()
     [0, 1]
     """
@@ -596,7 +596,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         self, state: ELLAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> ELLAState:
         """The state after a visit of a task."""
-        # all rows of the task, old and new; they are copied
+        # all samples of the task, old and new; they are copied
         known = state.tasks.get(task)
         sample_labels = tuple(labels[code] for code in y)
         if known is None:
@@ -683,7 +683,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return replace(state, dictionary=L * used, tasks=tasks, codes=codes, sums=sums)
 
     def _forget_task(self, state: ELLAState, task: Hashable) -> ELLAState:
-        """The state without a task: its rows and code go, the dictionary is solved for the rest."""
+        """The state without a task; the dictionary is solved for the others."""
         tasks = {u: record for u, record in state.tasks.items() if u != task}
         codes = {u: code for u, code in state.codes.items() if u != task}
         if not tasks:
@@ -694,7 +694,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         """Code all tasks again and solve for the dictionary, n_sweeps times.
 
         Not part of ELLA. Each sweep lowers `objective`; in the limit codes and dictionary are
-        optimal for each other. Needs no rows beyond those that are kept.
+        optimal for each other. Needs no samples beyond those that are kept.
         """
         whole(0).check("n_sweeps", n_sweeps)
         with self._lock:
@@ -712,7 +712,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return self
 
     def objective(self) -> float:
-        """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
+        """What ELLA minimizes: the quadratics of all problems and the penalties, a float."""
         check_is_fitted(self)
         state = self._learned_state("dictionary_")
         L = state.dictionary
@@ -758,7 +758,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
-        """Labels of rows under the classifier of a task, shape (n,)."""
+        """Labels of samples under the classifier of a task, shape (n,)."""
         now = copy.copy(self)  # of one state, whatever is learned meanwhile
         scores = now.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -781,7 +781,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         *,
         task: Hashable,
     ) -> float:
-        """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
+        """Accuracy on samples (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
         return accuracy(self.predict(X, task=task), y, sample_weight)
 
     @property
