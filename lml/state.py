@@ -668,6 +668,7 @@ class RecordField(Field):
         return self.make(**parts)
 
 
+# book/state.ipynb#a-table-of-fields
 @dataclass(frozen=True)
 class MatrixField(Field):
     """A dense array of floats or a CSR array, of a shape of two letters."""
@@ -699,6 +700,7 @@ class MatrixField(Field):
         )
 
 
+# book/state.ipynb#a-table-of-fields
 def pack(field: Field, value: Any, arrays: dict[str, Any]) -> Any:
     """JSON form of a value, as its field stores it; one array for each field goes to `arrays`."""
     parts: _Parts = {}
