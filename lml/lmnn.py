@@ -558,7 +558,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         fitted.scale_ = scale
         fitted.objective_ = float(problem.best_objective)
         fitted.dual_bound_ = float(bound)
-        fitted.gap_ = max(fitted.objective_ - bound, 0.0) / (fitted.objective_ or 1.0)
+        fitted.gap_ = max(fitted.objective_ - fitted.dual_bound_, 0.0) / (fitted.objective_ or 1.0)
         fitted.objective_history_ = np.array(problem.history)
         fitted.n_iter_ = len(problem.history) - 1
         self.__dict__ = fitted.__dict__

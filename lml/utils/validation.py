@@ -267,8 +267,8 @@ def check_matrix(
     # the conversion of a small matrix costs ten times the pass over its numbers: not if it is one
     ready = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     if not ready or "order" in options:
-        options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
         X = check_kind(X, name, options.get("ensure_2d", True))
+        options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
         X = check_array(X, ensure_all_finite=False, input_name=name, **options)
     X = check_finite(_canonical(X), name, largest)
     if n_features is not None and X.shape[1] != n_features:
