@@ -527,7 +527,7 @@ def triplet_loss(
     return float(losses.mean()) if len(losses) else 0.0
 
 
-# book/triplets.ipynb#the-gradient-is-
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def _counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
     """What `triplet_counts` returns, for arguments that have been checked."""
     i, j, k = triplets.T
@@ -575,7 +575,7 @@ def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> spa
     return _counts(check_triplets(triplets, n_samples), n_samples, metric_type)
 
 
-# book/triplets.ipynb#the-gradient-is-
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def triplet_gradient(
     metric: FactoredMetric,
     X: MatrixLike,
