@@ -293,6 +293,7 @@ def test_bombs_for_compress_and_for_matlab_are_sound_files():
     assert done.stdout == b"a" * (768 * 769 // 2)
 
 
+@pytest.mark.builds
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS")
 @pytest.mark.parametrize(
     ("name", "content"),
