@@ -479,7 +479,7 @@ def triplet_loss(
     return float(losses.mean()) if len(losses) else 0.0
 
 
-# book/triplets.ipynb#the-gradient-is-
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def triplet_counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
     """Coefficients K of the sum of triplet gradients, sum = X' K X.
 
@@ -521,7 +521,7 @@ def triplet_counts(triplets: Indices, n_samples: int, metric_type: str) -> spars
     return counts
 
 
-# book/triplets.ipynb#the-gradient-is-
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def triplet_gradient(
     metric: FactoredMetric,
     X: MatrixLike,
