@@ -525,7 +525,7 @@ def _in_time(backend: str, seconds: float, call: Callable[..., Any], *arguments:
 
 
 def _with_little_memory(read: Callable[[bytes], Any], data: bytes) -> Any:
-    """What a reader makes of a file, with no more than `_MEMORY` where the system can (Linux)."""
+    """What a reader makes of a file, or its error; with `_MEMORY` where the system can (Linux)."""
     if sys.platform != "linux":
         return read(data)
     import resource
@@ -537,9 +537,19 @@ def _with_little_memory(read: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return read(data)
     except MemoryError:
-        raise ValueError(f"it asks for more than {_MEMORY} bytes of memory") from None
+        return ValueError(f"it asks for more than {_MEMORY} bytes of memory")
+    except Exception as error:  # raised here, it would end all processes of joblib
+        return error
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _apart(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """What a reader makes of a file, in a process that a damaged file may end."""
+    found = _in_time("loky", _SECONDS, _with_little_memory, read, data)
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _unpack(data: bytes) -> bytes:
@@ -549,8 +559,7 @@ def _unpack(data: bytes) -> bytes:
     if data.startswith(b"\x1f\x9d"):
         from unlzw3 import unlzw
 
-        text = _in_time("loky", _SECONDS, _with_little_memory, unlzw, data)
-        return _bounded(io.BytesIO(text))
+        return _bounded(io.BytesIO(_apart(unlzw, data)))
     return data
 
 
@@ -638,8 +647,8 @@ def _read_words(data: bytes) -> _Files:
 
 
 def _parse_words(contents: Sequence[bytes]) -> _Files:
-    """Arrays from sentiment_mt.mat, read in a process that a damaged file may end."""
-    files: _Files = _in_time("loky", _SECONDS, _with_little_memory, _read_words, contents[0])
+    """Arrays from sentiment_mt.mat."""
+    files: _Files = _apart(_read_words, contents[0])
     return files
 
 
