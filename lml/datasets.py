@@ -552,6 +552,7 @@ def _apart(read: Callable[[bytes], Any], data: bytes) -> Any:
     return found
 
 
+# book/datasets.ipynb#files-from-outside
 def _unpack(data: bytes) -> bytes:
     """The bytes of a text that may be packed by gzip or compress."""
     if data.startswith(b"\x1f\x8b"):
