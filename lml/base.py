@@ -338,7 +338,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 32 (state), eqs. (state-atomic) and (state-size).
+        Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
         """
         now = copy.copy(self)
         now._check_parameters()
@@ -372,7 +372,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 32 (state), eqs. (state-round-trip) and (state-bound).
+        Derived in chapter 33 (state), eqs. (state-round-trip) and (state-bound).
         """
         _, meta, arrays = read_state(path, cls._kind, [_VERSION])
         with reading(path):
