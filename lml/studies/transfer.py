@@ -750,8 +750,11 @@ _CHOICE: _Systems = {
 # book/transfer.ipynb#systems-and-studies
 def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
-    everything = {"n_components": 617, "code_rank": None}
-    variants = [SharedMetricLearner(b, sharing=m, **everything) for m in weights for b in bases]
+    variants = [
+        SharedMetricLearner(base, sharing=m, n_components=617, code_rank=None)
+        for m in weights
+        for base in bases
+    ]
     return partial(follow_learner, variants)
 
 
