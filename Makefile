@@ -33,11 +33,11 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # The environment is made afresh whenever a pin changes.
-$(VENV)/pins: requirements.txt
+$(VENV)/pins: requirements/newest.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet -r requirements/newest.txt
 	@mkdir -p $(VENV)/ipython/profile_default
 	@printf '%s\n' 'c.IPKernelApp.log_level = "ERROR"' 'c.HistoryManager.enabled = False' \
 	  > $(VENV)/ipython/profile_default/ipython_kernel_config.py
@@ -56,7 +56,7 @@ book: $(VENV)/ready  ## build lml from the chapters, execute them, render the si
 test: $(VENV)/ready  ## all but test-studies: tangle check, ruff, mypy, pytest, nbval, contract
 	$(BIN)/python tools/tangle.py --check
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check lml tests tools benchmarks book/_ext
+	$(BIN)/ruff format --check lml tests tools book/_ext
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) -m "not studies and not builds" tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env book
@@ -68,9 +68,9 @@ test-studies: $(VENV)/ready  ## tests of the laboratory, of built books, cluster
 	$(BIN)/python -m pytest -n $(JOBS) -m "studies or builds" tests
 	$(MAKE) dist
 
-$(OLDEST)/ready: requirements-oldest.txt pyproject.toml
+$(OLDEST)/ready: requirements/oldest.txt pyproject.toml
 	$(PYTHON_OLDEST) -m venv --clear $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet -r requirements-oldest.txt
+	$(OLDEST)/bin/python -m pip install --quiet -r requirements/oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
@@ -88,7 +88,7 @@ dist: $(VENV)/ready  ## sdist and wheel in dist/, each tried in an environment o
 	$(BIN)/python -m build --outdir dist .
 	set -e; for file in dist/*; do \
 	  $(PYTHON) -m venv --clear build/fresh; \
-	  build/fresh/bin/python -m pip install --quiet --constraint requirements.txt "$$file"; \
+	  build/fresh/bin/python -m pip install --quiet --constraint requirements/newest.txt "$$file"; \
 	  build/fresh/bin/python -I tools/try_dist.py; \
 	done
 
@@ -110,16 +110,16 @@ verify: $(VENV)/ready  ## run a slice of the experiments again and compare bit f
 	$(BIN)/python -m lml.studies verify --splits 1 --systems euclidean oasis logistic omtrsl
 
 # What metric-learn needs clashes with the pins of the book: the peers have their own environment.
-$(PEERS)/pins: benchmarks/requirements-peers.txt
+$(PEERS)/pins: requirements/peers.txt
 	$(PYTHON) -m venv --clear $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
+	$(PEERS)/bin/python -m pip install --quiet -r requirements/peers.txt
 	@touch $@
 
 bench: $(VENV)/ready $(PEERS)/pins  ## measure time and memory beside the peers (45 minutes), into results/
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m tools.benchmarks
 
 bench-quick: $(VENV)/ready $(PEERS)/pins  ## the same with one run a row, minutes, into results/report
-	$(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m tools.benchmarks --quick
 
 clean:  ## remove what was built, keep the environment
 	rm -rf _build build dist

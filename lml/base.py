@@ -18,9 +18,10 @@ gives
 
 Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
 two samples) or ``_learn_tasks``, which `fit` calls with all visits. It reads the state through
-``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A record of a
-task in ``state.tasks`` has ``number``, the position in the order of first appearance, and
-``n_visits``. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
+``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A method of its
+own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
+``number``, the position in the order of first appearance, and ``n_visits``. Metrics are read with
+`lml.single_task.TaskMetricsMixin`, named before this class.
 """
 
 import copy
@@ -136,12 +137,6 @@ _S = TypeVar("_S", bound=LearnerState)
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
-def _lock(learner: Any) -> Any:
-    """The lock under which a learner changes; a copy of the learner has another one."""
-    own = _LOCKS.setdefault(os.getpid(), WeakKeyDictionary())
-    return own.setdefault(learner, threading.RLock())  # one step, for all threads
-
-
 class BaseLifelongLearner(BaseEstimator, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
@@ -155,6 +150,12 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
     _kind: ClassVar[str]
     _state: _S | None = None
     random_state: Seed
+
+    @property
+    def _lock(self) -> Any:
+        """The lock under which the learner changes; a copy of the learner has another one."""
+        own = _LOCKS.setdefault(os.getpid(), WeakKeyDictionary())
+        return own.setdefault(self, threading.RLock())  # one step, for all threads
 
     @classmethod
     def _fields(cls) -> Field:
@@ -201,7 +202,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
             If the samples, the labels, the task or a parameter cannot be used. The learner is
             then exactly what it was before the call.
         """
-        with _lock(self):
+        with self._lock:
             self._check_parameters()
             check_task(task)
             state = self._state
@@ -239,7 +240,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         -------
         self
         """
-        with _lock(self):
+        with self._lock:
             self._check_parameters()
             columns = column_names(X)
             table, all_labels, names = check_table(X, y, tasks)
@@ -264,7 +265,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
     def forget(self, task: Hashable) -> Self:
         """Drop all that was learned of one task alone; an error if it is not known."""
-        with _lock(self):
+        with self._lock:
             self._state = self._forget_task(self._known_state(task), task)
         return self
 
@@ -347,7 +348,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
             "parameters": encode_parameters(now, arrays),
             "state": pack(OptionalField(self._fields()), now._state, arrays),
         }
-        write_state(path, self._kind, _VERSION, meta, arrays)
+        write_state(path, self._kind, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -367,14 +368,14 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         OSError
             If the file cannot be opened.
         ValueError
-            If it holds no learner of this kind and a known version, is damaged, or its parts do
+            If it holds no learner of this kind, is damaged, or its parts do
             not belong together. Nothing in it is executed.
 
         Notes
         -----
         Derived in chapter 33 (state), eqs. (state-round-trip) and (state-bound).
         """
-        _, meta, arrays = read_state(path, cls._kind, [_VERSION])
+        meta, arrays = read_state(path, cls._kind)
         with reading(path):
             fits = type(meta) is dict and set(meta) == {"state", "parameters"}
             expect(fits, "entries", meta, "state and parameters")
@@ -386,7 +387,3 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
                 expect(len(state.columns) == n, "columns", state.columns, f"{n} different names")
             learner._state = state
         return learner
-
-
-# book/shell.ipynb#files
-_VERSION = 1  # of the layout of all states

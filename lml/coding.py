@@ -26,7 +26,7 @@ from lml.utils.validation import check_dense, optional, real, whole
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista", "fista_iterates"]
 
 
-# book/coding.ipynb#the-value-without-a--matrix
+# book/coding.ipynb#the-value-without-a-d-times-d-matrix
 @dataclass(frozen=True)
 class CodeLoss:
     """The smooth part f(W) = 1/2 ||L'WL - M||_F^2 through d x d matrices only.
@@ -382,7 +382,7 @@ class _HalfL1:
         return scaled_norm(away)
 
 
-# book/coding.ipynb#the-packages-function
+# book/coding.ipynb#the-package-s-function
 def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
 
@@ -410,7 +410,7 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     )
 
 
-# book/coding.ipynb#the-packages-function
+# book/coding.ipynb#the-package-s-function
 def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
     """Scale of the certificate and norm of A; an error where squares leave the floats."""
     gram_size = scaled_norm(smooth.gram)
@@ -429,7 +429,7 @@ def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
     return float(max(projected_size, rounding)), max(curvature, np.finfo(float).tiny ** 0.5)
 
 
-# book/coding.ipynb#the-packages-function
+# book/coding.ipynb#the-package-s-function
 def code_metric(
     dictionary: ArrayLike,
     target: FactoredMetric,

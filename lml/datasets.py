@@ -9,9 +9,11 @@ cached copy, else from a public address. Every array is checked against a SHA-25
 import gzip
 import hashlib
 import io
+import multiprocessing
 import os
+import sys
 import tarfile
-import tempfile
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
+from lml.state import replacing
 from lml.utils.typing import Indices, Matrix, Seed
 from lml.utils.validation import Rule, is_whole, one_of, real, whole
 
@@ -500,6 +503,8 @@ def make_embedding_stream(
 
 # book/datasets.ipynb#files-from-outside
 _LARGEST = 2**26  # bytes of a download, of a file in it, of a stored file; no original has more
+_MEMORY = 2**29  # bytes for a reader that cannot be stopped at a size
+_SECONDS = 600.0
 
 
 def _bounded(stream: Any) -> bytes:
@@ -510,6 +515,33 @@ def _bounded(stream: Any) -> bytes:
     return data
 
 
+def _in_time(backend: str, seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, made in a thread or a process of its own; an error if it is late."""
+    wait = Parallel(n_jobs=2, backend=backend, timeout=seconds)
+    try:
+        return wait([delayed(call)(*arguments)])[0]
+    except multiprocessing.TimeoutError:
+        raise ValueError(f"there is no end after {seconds:g} seconds") from None
+
+
+def _with_little_memory(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """What a reader makes of a file, with no more than `_MEMORY` where the system can (Linux)."""
+    if sys.platform != "linux":
+        return read(data)
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    room = pages * resource.getpagesize() + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (room, before[1]))
+    try:
+        return read(data)
+    except MemoryError:
+        raise ValueError(f"it asks for more than {_MEMORY} bytes of memory") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def _unpack(data: bytes) -> bytes:
     """The bytes of a text that may be packed by gzip or compress."""
     if data.startswith(b"\x1f\x8b"):
@@ -517,7 +549,8 @@ def _unpack(data: bytes) -> bytes:
     if data.startswith(b"\x1f\x9d"):
         from unlzw3 import unlzw
 
-        return unlzw(data)
+        text = _in_time("loky", _SECONDS, _with_little_memory, unlzw, data)
+        return _bounded(io.BytesIO(text))
     return data
 
 
@@ -528,9 +561,9 @@ def _table(data: bytes, delimiter: str | None = None) -> NDArray[np.float64]:
 
 
 # book/datasets.ipynb#usps-decimal-text
-def _parse_usps(paths: Sequence[Path]) -> _Files:
+def _parse_usps(contents: Sequence[bytes]) -> _Files:
     """Arrays from zip.train and zip.test: text, label first, plain or packed by gzip."""
-    parts = [_table(path.read_bytes()) for path in paths]
+    parts = [_table(content) for content in contents]
     table = np.vstack(parts)
     return {
         "usps.npz": {
@@ -553,14 +586,12 @@ def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
 
 
 # book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
-def _parse_isolet(paths: Sequence[Path]) -> _Files:
+def _parse_isolet(contents: Sequence[bytes]) -> _Files:
     """Arrays from isolet1+2+3+4.data and isolet5.data, plain or .Z, or from a zip of both."""
-    if len(paths) == 1:
-        with zipfile.ZipFile(paths[0]) as archive:
+    if len(contents) == 1:
+        with zipfile.ZipFile(io.BytesIO(contents[0])) as archive:
             names = [name for name in archive.namelist() if ".data" in name and "+5" not in name]
             contents = [_bounded(archive.open(name)) for name in sorted(names)[:2]]
-    else:
-        contents = [path.read_bytes() for path in paths]
     table = np.vstack([_table(content, ",") for content in contents])  # features, then the letter
     letter = table[:, -1].astype(np.int8)
     speaker = _isolet_speakers(letter)
@@ -581,9 +612,9 @@ def _parse_isolet(paths: Sequence[Path]) -> _Files:
 _DOMAINS = ("books", "dvd", "electronics", "kitchen")
 
 
-def _read_words(path: Path) -> _Files:
+def _read_words(data: bytes) -> _Files:
     """Arrays from sentiment_mt.mat: cells xTr, yTr, xVa, ... of one matrix for each task."""
-    stored = loadmat(path)
+    stored = loadmat(io.BytesIO(data))
     X = []
     y = []
     places = []
@@ -606,9 +637,9 @@ def _read_words(path: Path) -> _Files:
     }
 
 
-def _parse_words(paths: Sequence[Path]) -> _Files:
-    """Arrays from sentiment_mt.mat, read by a worker that a damaged file may end."""
-    (files,) = Parallel(n_jobs=2, timeout=600)([delayed(_read_words)(paths[0])])
+def _parse_words(contents: Sequence[bytes]) -> _Files:
+    """Arrays from sentiment_mt.mat, read in a process that a damaged file may end."""
+    files: _Files = _in_time("loky", _SECONDS, _with_little_memory, _read_words, contents[0])
     return files
 
 
@@ -622,14 +653,12 @@ def _review_counts(line: bytes) -> dict[bytes, int]:
     return {token: int(count) for token, _, count in items if token != b"#label#"}
 
 
-def _parse_reviews(paths: Sequence[Path], least: int = 5) -> _Files:
+def _parse_reviews(contents: Sequence[bytes], least: int = 5) -> _Files:
     """Counts of the tokens in `least` documents, from the eight review files or a tar of them."""
-    if len(paths) == 1:
-        with tarfile.open(paths[0], "r:gz") as archive:
+    if len(contents) == 1:
+        with tarfile.open(fileobj=io.BytesIO(contents[0]), mode="r:gz") as archive:
             members = {"/".join(m.name.split("/")[-2:]): m for m in islice(archive, 1000)}
             contents = [_bounded(archive.extractfile(members[name])) for name in _REVIEW_FILES]
-    else:
-        contents = [path.read_bytes() for path in paths]
     if (words := sum(content.count(b" ") for content in contents)) > 2**21:
         raise ValueError(f"the reviews have {words} words, the originals 1,519,266")
     reviews = [[_review_counts(line) for line in content.splitlines()] for content in contents]
@@ -676,13 +705,16 @@ class Source:
     Attributes
     ----------
     parse : callable
-        From the list of paths of the downloaded files to the arrays of each stored file.
+        From the contents of the downloaded files to the arrays of each stored file.
     addresses : tuple of str
         Where the files are.
+    seconds : float, default=600
+        Time that the download of a file may take.
     """
 
-    parse: Callable[[Sequence[Path]], _Files]
+    parse: Callable[[Sequence[bytes]], _Files]
     addresses: tuple[str, ...]
+    seconds: float = _SECONDS
 
 
 @dataclass(frozen=True)
@@ -799,8 +831,8 @@ def _read(path: Path, collection: Collection) -> dict[str, NDArray[Any]]:
 
 
 # book/datasets.ipynb#downloading
-class _LimitedFile(io.FileIO):
-    """A file that takes no more than `_LARGEST` bytes."""
+class _LimitedStream(io.BytesIO):
+    """Bytes in memory, no more than `_LARGEST`."""
 
     def write(self, data: Any) -> int:
         if self.tell() + len(data) > _LARGEST:
@@ -808,40 +840,46 @@ class _LimitedFile(io.FileIO):
         return super().write(data)
 
 
-def _retrieve(addresses: Sequence[str], folder: Path) -> list[Path]:
-    """Download the addresses into a folder; the paths."""
+def _retrieve(source: Source) -> list[bytes]:
+    """Contents of the files of a source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
         import pooch
     transfer = pooch.HTTPDownloader(progressbar=True, chunk_size=2**16, timeout=60)
-    paths = []
-    for number, address in enumerate(addresses):
-        paths.append(folder / f"{number}-{address.rpartition('/')[2]}")
-        with _LimitedFile(paths[-1], "wb") as stream:
-            transfer(address, stream, None)
-    return paths
+    contents = []
+    for address in source.addresses:
+        with _LimitedStream() as stream:  # a late thread ends when it writes into a closed one
+            _in_time("threading", source.seconds, transfer, address, stream, None)
+            contents.append(stream.getvalue())
+    return contents
+
+
+def _store(files: _Files) -> None:
+    """Write the arrays of each file into the cache; no file is ever half written."""
+    _cache().mkdir(parents=True, exist_ok=True)
+    for stray in _cache().glob(".*.tmp"):  # of a process that was killed while it wrote
+        if stray.stat().st_mtime < time.time() - 3600:
+            stray.unlink(missing_ok=True)
+    for file, arrays in files.items():
+        with replacing(_cache() / file) as stream:
+            np.savez_compressed(stream, **arrays)
 
 
 def _download(name: str) -> None:
     """Fetch a collection from the first source that gives the right arrays, and cache it."""
     collection = COLLECTIONS[name]
     reasons = []
-    _cache().mkdir(parents=True, exist_ok=True)
     for source in collection.sources:
-        with tempfile.TemporaryDirectory(dir=_cache()) as temporary:
-            folder = Path(temporary)
-            try:
-                with np.errstate(all="ignore"):  # of numbers that the digest refuses
-                    files = source.parse(_retrieve(source.addresses, folder))
-                for file, digest in collection.digests.items():
-                    _verify(files[file], digest)
-            except Exception as error:  # any fault of a source means: try the next one
-                said = f"{type(error).__name__}: {error}"[:500]
-                reasons.append(f"{', '.join(source.addresses)}\n    {said}")
-                continue
-            for file, arrays in files.items():  # in one step, so that no file is ever half written
-                np.savez_compressed(folder / file, **arrays)
-                os.replace(folder / file, _cache() / file)
+        try:
+            with np.errstate(all="ignore"):  # of numbers that the digest refuses
+                files = source.parse(_retrieve(source))
+            for file, digest in collection.digests.items():
+                _verify(files[file], digest)
+        except Exception as error:  # any fault of a source means: try the next one
+            said = f"{type(error).__name__}: {error}"[:500]
+            reasons.append(f"{', '.join(source.addresses)}\n    {said}")
+        else:
+            _store(files)
             return
     raise OSError(
         f"the data set {name!r} could not be downloaded. Tried:\n  "

@@ -28,6 +28,7 @@ __all__ = [
     "fisher_directions",
     "fix_signs",
     "leading_directions",
+    "local_directions",
     "local_fisher_basis",
     "local_regions",
 ]
@@ -416,15 +417,27 @@ def local_fisher_basis(
     (2, 2)
     """
     X, codes = _labeled_samples(X, y)
-    n, D = X.shape
     whole(1).check("n_basis", n_basis)
     real(0).check("regularization", regularization)
+    if scales is not None and not len(scales):
+        raise ValueError("scales is empty: give at least one number of samples")
+    for scale in scales or ():
+        whole(1).check("scales", scale)
+    return local_directions(X, codes, n_basis, scales, random_state, regularization)
+
+
+def local_directions(
+    X: Matrix,
+    codes: Indices,
+    n_basis: int,
+    scales: Sequence[int] | None = None,
+    random_state: Seed = None,
+    regularization: float = 1.0,
+) -> Floats:
+    """What `local_fisher_basis` gives, for arrays that were checked before."""
+    n, D = X.shape
     if scales is None:
         scales = (50 if D > 50 else 10, 20)
-    if not len(scales):
-        raise ValueError("scales is empty: give at least one number of samples")
-    for scale in scales:
-        whole(1).check("scales", scale)
     if not sparse.issparse(X):
         X = X - X.mean(axis=0)  # no digits lost to a far origin
     q = min(int(codes.max()), D)

@@ -38,7 +38,7 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.triplets import hinge_with_gradient, nearest_triplets, sample_triplets
+from lml.triplets import draw_triplets, hinge_with_gradient, neighbor_triplets
 from lml.utils.linalg import is_symmetric, times_transpose
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
@@ -345,8 +345,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets for a gradient: sampled, or nearest for a distance."""
         if kind == "similarity":
-            return sample_triplets(y, self.n_triplets, seed)
-        return nearest_triplets(X, y)
+            return draw_triplets(y, self.n_triplets, seed)
+        return neighbor_triplets(X, y)
 
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot be used, those of the base learner included."""

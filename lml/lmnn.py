@@ -1,5 +1,5 @@
 # Generated from book/lmnn.ipynb by tools/tangle.py: edit the chapter.
-"""Large margin nearest neighbours: pull of target neighbours, push of impostors.
+"""Large margin nearest neighbors: pull of target neighbors, push of impostors.
 
 min over M >= 0 of (1 - mu) pull + mu push, a convex problem solved over L with M = L'L by
 L-BFGS on a rounded hinge, with a lower bound from the dual; optionally shrunk to a multiple
@@ -36,21 +36,21 @@ __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_ne
 
 # book/lmnn.ipynb#target-neighbours
 def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indices:
-    """Pairs of each row with its nearest rows of the same class.
+    """Pairs of each sample with its nearest samples of the same class.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Rows; distances are Euclidean.
+        Samples; distances are Euclidean.
     y : array-like of shape (n_samples,)
         Labels of any hashable type.
     n_neighbors : int, default=3
-        Targets of a row; fewer where its class has no more.
+        Targets of a sample; fewer where its class has no more.
 
     Returns
     -------
     targets : ndarray of shape (n_targets, 2)
-        Rows (i, j), i ascending, for each i from near to far. A row alone in its class has
+        Samples (i, j), i ascending, for each i from near to far. A sample alone in its class has
         no pair as i.
 
     Raises
@@ -70,10 +70,15 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     """
     X = check_matrix(X)
     whole(1).check("n_neighbors", n_neighbors)
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     check_consistent_length(X, codes)
+    return _targets(X, codes, n_neighbors)
+
+
+def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
+    """What `target_neighbors` gives, for arrays that were checked before."""
     found = []
-    for code in np.flatnonzero(sizes > 1):
+    for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
         near = nearest_samples(X, members, members, min(n_neighbors, len(members) - 1))
         found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
@@ -83,7 +88,7 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
 
 # book/lmnn.ipynb#units
 def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
-    """Squared distances of the target pairs, and for each row the largest (-inf: no target)."""
+    """Squared distances of the target pairs, and for each sample the largest (-inf: no target)."""
     i, j = targets.T
     distances = np.square(Z[i] - Z[j]).sum(axis=1)
     radii = np.full(len(Z), -np.inf)
@@ -93,7 +98,7 @@ def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
 
 
 def _identity_scale(X: Floats, targets: Indices) -> float:
-    """One over the mean squared distance of target pairs, or of rows from their mean."""
+    """One over the mean squared distance of target pairs, or of samples from their mean."""
     for squares in (_target_distances(X, targets)[0], np.square(X - X.mean(axis=0)).sum(axis=1)):
         mean = float(squares.mean())
         if 1e-150 < mean < np.inf:
@@ -106,13 +111,13 @@ _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
 def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
-    """The radius of each row within which a row of another class is an impostor; -inf: none."""
+    """The radius of each sample within which one of another class is an impostor; -inf: none."""
     squares = _target_distances(Z, targets)[1] + margin
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
 def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
-    """Pairs (i, k) of two classes with row k within the radius reach[i] of row i."""
+    """Pairs (i, k) of two classes with sample k within the radius reach[i] of sample i."""
     limits = np.where(reach >= 0, np.square(reach), -np.inf)
     squares = np.einsum("ij,ij->i", Z, Z)
     found = []
@@ -127,12 +132,12 @@ def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
 def impostors(
     Z: Floats, y: LabelsLike, targets: Indices, margin: float = 1.0, slack: float = 0.0
 ) -> Indices:
-    """Pairs of a row and a row of another class nearer than its furthest target plus margin.
+    """Pairs of a sample and a sample of another class nearer than its furthest target plus margin.
 
     Parameters
     ----------
     Z : ndarray of shape (n_samples, d)
-        Mapped rows X L', in which the metric L'L is Euclidean.
+        Mapped samples X L', in which the metric L'L is Euclidean.
     y : array-like of shape (n_samples,)
         Labels.
     targets : ndarray of shape (n_targets, 2)
@@ -145,7 +150,7 @@ def impostors(
     Returns
     -------
     pairs : ndarray of shape (n_pairs, 2)
-        Rows (i, k) in lexicographic order.
+        Samples (i, k) in lexicographic order.
 
     Notes
     -----
@@ -163,7 +168,7 @@ def impostors(
 
 # book/lmnn.ipynb#the-gradient-is-a-laplacian
 def _starts(pairs: Indices, n_samples: int) -> Indices:
-    """Where the pairs of each row begin in a list that is sorted by the first row."""
+    """Where the pairs of each sample begin in a list that is sorted by the first sample."""
     return np.searchsorted(pairs[:, 0], np.arange(n_samples + 1))
 
 
@@ -186,9 +191,9 @@ def _triplets_of(targets: Indices, pairs: Indices) -> tuple[Indices, Indices]:
 
 # book/lmnn.ipynb#the-gradient-is-a-laplacian
 def _pair_distances(Z: Floats, pairs: Indices) -> Floats:
-    """Squared distances of pairs sorted by their first row.
+    """Squared distances of pairs sorted by their first sample.
 
-    By a product of all rows of a block where many of its pairs are asked for.
+    By a product of all samples of a block where many of its pairs are asked for.
     """
     squares = np.einsum("ij,ij->i", Z, Z)
     products = np.empty(len(pairs))
@@ -236,16 +241,16 @@ class LossGradient(NamedTuple):
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
-    """Pull and push of mapped rows, and the Laplacian of their gradient.
+    """Pull and push of mapped samples, and the Laplacian of their gradient.
 
     Parameters
     ----------
     Z : ndarray of shape (n_samples, d)
-        Mapped rows X L', in which the metric L'L is Euclidean.
+        Mapped samples X L', in which the metric L'L is Euclidean.
     targets : ndarray of shape (n_targets, 2)
         From `target_neighbors`.
     pairs : ndarray of shape (n_pairs, 2)
-        Pairs (i, k) of rows of different classes, sorted by i, among them all of
+        Pairs (i, k) of samples of different classes, sorted by i, among them all of
         ``impostors(Z, y, targets, 1 + smoothing / 2)``; the others count nothing.
     push_weight : float, default=0.5
         mu, between 0 and 1; the pull has the weight 1 - mu.
@@ -291,9 +296,9 @@ def lmnn_loss_gradient(
 
 # book/lmnn.ipynb#which-impostors-and-for-how-long
 class _ImpostorSearch:
-    """Impostor pairs of moving rows, searched anew only when some may be missing."""
+    """Impostor pairs of moving samples, searched anew only when some may be missing."""
 
-    Z: Floats  # the rows at the last search
+    Z: Floats  # the samples at the last search
     reach: Floats  # its radii, with the slack
     pairs: Indices  # what it found
 
@@ -319,10 +324,10 @@ class _ImpostorSearch:
 
 # book/lmnn.ipynb#the-row-space-is-enough
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
-    """Coordinates (n, r) of the centred rows and the orthonormal rows (r, D) they refer to."""
+    """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = svd(X - X.mean(axis=0))
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
-    if not keep.any():  # all rows are equal
+    if not keep.any():  # all samples are equal
         return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
     return U[:, keep] * values[keep], V[keep]
 
@@ -341,7 +346,7 @@ def _feasible_share(P: Floats, G: Floats) -> float:
 
 # book/lmnn.ipynb#the-solver
 class _Problem:
-    """The objective over L, for rows in which target neighbours are at distance 1 on average."""
+    """The objective over L, for samples in which target neighbors are at distance 1 on average."""
 
     def __init__(
         self, rows: Floats, codes: Indices, targets: Indices, push_weight: float, ridge: float
@@ -362,7 +367,7 @@ class _Problem:
         self.best_map = np.eye(len(values))
 
     def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
-        """Mapped rows and their loss."""
+        """Mapped samples and their loss."""
         Z = self.rows @ L.T
         pairs = self.search(Z, 1 + smoothing / 2)
         return Z, lmnn_loss_gradient(Z, self.targets, pairs, self.push_weight, smoothing)
@@ -426,19 +431,19 @@ class _Problem:
 
 # book/lmnn.ipynb#the-estimator
 class LMNN(MetricLearnerMixin, BaseEstimator):
-    """Large margin nearest neighbours.
+    """Large margin nearest neighbors.
 
     Parameters
     ----------
     push_weight : float in (0, 1), default=0.5
         mu, the weight of the push of impostors; the pull of targets has 1 - mu.
     n_targets : int, default=3
-        Target neighbours of a row; fewer where its class has no more.
+        Target neighbors of a sample; fewer where its class has no more.
     shrinkage : float, default=0.0
         How strongly the metric is drawn to a multiple of the identity, in units that do not
-        depend on the scale or the number of rows; 0.01 is a good first value. 0 is the
+        depend on the scale or the number of samples; 0.01 is a good first value. 0 is the
         published problem, whose minimum is zero and meaningless when the features outnumber
-        the rows.
+        the samples.
     max_iter : int, default=1000
         Largest number of steps.
     tol : float, default=1e-3
@@ -468,9 +473,10 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
-    (lmnn-bound). Paper: section V-A (stLMNN). A row alone in its class has no target; it may be an
-    impostor. Outside the span of the centred rows the metric is zero, with shrinkage `scale_` times
-    the identity: nearest neighbours among the training rows are the same either way.
+    (lmnn-bound). Paper: section V-A (stLMNN). A sample alone in its class has no target; it may be
+    an impostor. Outside the span of the centered samples the metric is zero, with shrinkage
+    `scale_` times the identity: nearest neighbors among the training samples are the same either
+    way.
 
     Examples
     --------
@@ -510,9 +516,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows, at least 3; dense.
+            Samples, at least 3; dense.
         y : array-like of shape (n_samples,)
-            Labels of any hashable type; at least two classes, one of them with two rows.
+            Labels of any hashable type; at least two classes, one of them with two samples.
 
         Returns
         -------
@@ -530,12 +536,12 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         if sparse.issparse(X):
             raise TypeError(
                 f"X is sparse {np.shape(X)}, but the metric fills all {np.shape(X)[-1]} features: "
-                "reduce the rows first, for example with sklearn's TruncatedSVD"
+                "reduce the samples first, for example with sklearn's TruncatedSVD"
             )
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y, accept_sparse=False)
         check_two_classes(codes, labels)
-        targets = target_neighbors(X, codes, self.n_targets)
+        targets = _targets(X, codes, self.n_targets)
         # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
         rows, V = _row_space(X)
@@ -548,11 +554,11 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
             _, values, R = svd(L, full_matrices=True)
             kept = values > 1e-8 * values[0]
             factor = (np.sqrt(scale) * values[kept, None] * R[kept]) @ V
-            fitted.metric_ = FactoredMetric.from_components(factor)
+            fitted.metric_ = FactoredMetric._trusted(0.0, factor, np.ones(len(factor)))
         fitted.scale_ = scale
         fitted.objective_ = float(problem.best_objective)
         fitted.dual_bound_ = float(bound)
-        fitted.gap_ = max(fitted.objective_ - bound, 0.0) / (fitted.objective_ or 1.0)
+        fitted.gap_ = max(fitted.objective_ - fitted.dual_bound_, 0.0) / (fitted.objective_ or 1.0)
         fitted.objective_history_ = np.array(problem.history)
         fitted.n_iter_ = len(problem.history) - 1
         self.__dict__ = fitted.__dict__
@@ -560,5 +566,5 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
+        tags.input_tags.sparse = False
         return tags

@@ -15,7 +15,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clon
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from lml.utils.linalg import dense, svd, times_transpose
+from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
     check_matrix,
@@ -156,20 +156,9 @@ class FactoredMetric:
         return (self.n_features, self.n_features)
 
     @property
-    def rank_bound(self) -> int:
-        """An upper bound of the rank of M, from the shapes alone."""
-        return self.n_features if self.alpha else min(self.factor.shape)
-
-    @property
     def nbytes(self) -> int:
         """Bytes held by the factor, the core and alpha."""
-        total = 8
-        for part in (self.factor, self.core):
-            arrays = [part]
-            if sparse.issparse(part):
-                arrays = [part.data, part.indices, part.indptr]
-            total += sum(array.nbytes for array in arrays)
-        return total
+        return nbytes(self.factor) + nbytes(self.core) + 8
 
     def __repr__(self) -> str:
         kind = "CSR " if sparse.issparse(self.factor) else ""
@@ -203,7 +192,7 @@ class FactoredMetric:
 
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
-        """Image X F' of rows `X` (n, n_features), a dense array (n, r)."""
+        """Image X F' of samples `X` (n, n_features), a dense array (n, r)."""
         return self._image(_finite_matrix(X, "X", self.n_features))
 
     def _image(self, X: Matrix) -> Floats:
@@ -219,7 +208,7 @@ class FactoredMetric:
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, n_features)
-            Rows.
+            Samples.
 
         Returns
         -------
@@ -237,14 +226,14 @@ class FactoredMetric:
         return product + self.alpha * X if self.alpha else product
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
-        """Product X M Z', the similarities of all pairs of rows.
+        """Product X M Z', the similarities of all pairs of samples.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, n_features)
-            Left rows (queries).
+            Left samples (queries).
         Z : array-like or sparse matrix of shape (m, n_features)
-            Right rows (references).
+            Right samples (references).
 
         Returns
         -------
@@ -284,7 +273,7 @@ class FactoredMetric:
         return self.bilinear(L, L if R is None else R)
 
     def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
-        """Similarities x_i' M z_i of matching rows of `X` and `Z`, both (n, n_features).
+        """Similarities x_i' M z_i of matching samples of `X` and `Z`, both (n, n_features).
 
         Returns
         -------
@@ -294,7 +283,7 @@ class FactoredMetric:
         right = left if Z is X else _finite_matrix(Z, "Z", self.n_features)
         if left.shape != right.shape:
             raise ValueError(
-                f"X has {left.shape[0]} rows, but Z has {right.shape[0]}: pass as many"
+                f"X has {left.shape[0]} samples, but Z has {right.shape[0]}: pass as many"
             )
         return self._paired(left, right)
 
@@ -311,7 +300,7 @@ class FactoredMetric:
         return values
 
     def quadratic(self, X: MatrixLike) -> Floats:
-        """Quadratic forms x_i' M x_i of the rows of `X` (n, n_features), shape (n,)."""
+        """Quadratic forms x_i' M x_i of the samples of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
     # book/metrics.ipynb#sums-transposes-and-inner-products
@@ -568,12 +557,12 @@ class FactoredMetric:
         return np.sqrt(values[keep])[:, None] * rows[keep]
 
     def embed(self, X: MatrixLike) -> Floats:
-        """Rows whose Euclidean inner products and distances are those of the metric.
+        """Samples whose Euclidean inner products and distances are those of the metric.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, n_features)
-            Rows.
+            Samples.
 
         Returns
         -------
@@ -669,7 +658,7 @@ def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
 def pairwise_scores(
     metric: FactoredMetric, X: MatrixLike, Z: MatrixLike, metric_type: str
 ) -> Floats:
-    """Scores of all pairs of rows; larger is closer.
+    """Scores of all pairs of samples; larger is closer.
 
     Parameters
     ----------
@@ -742,7 +731,7 @@ def fitted_metric(
 
 # book/metrics.ipynb#what-every-metric-learner-offers
 def check_pairs(pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
-    """Left and right rows of pairs (n, 2, n_features), or of a tuple of two tables."""
+    """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables."""
     tables = pairs if isinstance(pairs, tuple) and len(pairs) == 2 else [None]
     if all(sparse.issparse(table) or hasattr(table, "columns") for table in tables):
         left = check_matrix(pairs[0], "pairs[0]", n_features)
@@ -783,18 +772,24 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     metric_: FactoredMetric
     metric_type: str
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
+
     def _read_out(self) -> FactoredMetric:
         """The PSD metric of all Euclidean answers."""
         check_is_fitted(self, "metric_")
         return self.metric_.psd()
 
     def transform(self, X: MatrixLike) -> Floats:
-        """Map rows so that Euclidean geometry is that of the PSD read-out of the metric.
+        """Map samples so that Euclidean geometry is that of the PSD read-out of the metric.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, n_features)
-            Rows.
+            Samples.
 
         Returns
         -------
@@ -828,12 +823,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return metric.n_features if metric.alpha > 0 else len(metric.components())
 
     def pair_score(self, pairs: ArrayLike) -> Floats:
-        """Scores of pairs of rows under the learnt metric; larger is closer.
+        """Scores of pairs of samples under the learned metric; larger is closer.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of rows, or a tuple of two sparse matrices or data frames
+            Pairs of samples, or a tuple of two sparse matrices or data frames
             (n_pairs, n_features).
 
         Returns
@@ -863,7 +858,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         callable
             ``distance(x, z, squared=False)``, usable as ``metric`` of scikit-learn's
-            nearest-neighbour classes; picklable.
+            nearest-neighbor classes; picklable.
         """
         return self._read_out().distance_function()
 

@@ -1,7 +1,7 @@
 # Generated from book/neighbors.ipynb by tools/tangle.py: edit the chapter.
-"""k nearest neighbours under a factored metric: ranking, votes, and a classifier.
+"""k nearest neighbors under a factored metric: ranking, votes, and a classifier.
 
-A score is larger for a closer row: the similarity itself, or minus the squared distance.
+A score is larger for a closer sample: the similarity itself, or minus the squared distance.
 Ties go to the reference that comes first, tied votes to the nearest of the tied labels.
 """
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_consistent_length, gen_batches
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_is_fitted
@@ -52,7 +51,7 @@ def _error_scale(metric: FactoredMetric) -> float:
 
 # book/neighbors.ipynb#ranking
 def _distinct(references: Matrix) -> tuple[Indices, Indices]:
-    """Places of the distinct rows, and for each row the distinct one it equals."""
+    """Places of the distinct samples, and for each sample the distinct one it equals."""
     if sparse.issparse(references):
         references = references.copy()
         references.eliminate_zeros()  # one form of each row
@@ -61,7 +60,7 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
         keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
     else:
         references = np.ascontiguousarray(references)
-        # sums of a row's bits with random odd weights: where they differ, the rows do
+        # sums of a sample's bits with random odd weights: where they differ, the samples do
         words = references.view(np.uint64)
         weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64)
         if len(np.unique(words @ (2 * weights + 1))) == len(words):
@@ -86,7 +85,7 @@ class _References:
         self.size = max(1, min(64, m // (8 * k)))  # columns of a group
         self.distance = metric_type == "distance"
         self.metric = metric.symmetrized() if self.distance else metric
-        # a distance does not notice a shift of all rows, and shorter rows round less
+        # a distance does not notice a shift of all samples, and shorter samples round less
         self.mean = rows.mean(axis=0) if centred and self.distance else None
         self.shifted = rows if self.mean is None else rows - self.mean
         self.images = metric._image(self.shifted)
@@ -209,7 +208,7 @@ def k_nearest(
     X : array-like or sparse matrix of shape (n, D), or None
         Queries. None ranks, for each reference, all the others (leave one out).
     references : array-like or sparse matrix of shape (m, D)
-        Rows to choose from.
+        Samples to choose from.
     metric_type : {"similarity", "distance"}
         How the metric ranks.
     n_neighbors : int
@@ -218,7 +217,7 @@ def k_nearest(
     Returns
     -------
     indices : ndarray of int, shape (n, n_neighbors)
-        Rows of `references`; equal scores are ordered by row.
+        Samples of `references`; equal scores are ordered by sample.
     scores : ndarray of shape (n, n_neighbors)
         Their scores, larger is closer.
 
@@ -231,8 +230,8 @@ def k_nearest(
     Notes
     -----
     Derived in chapter 4 (neighbors), eqs. (neighbors-score), (neighbors-expansion) and
-    (neighbors-groups). Rows that are equal have equal scores. Sparse rows are never made dense;
-    memory beyond the arguments is bounded, whatever n is. Paper: section V.
+    (neighbors-groups). Samples that are equal have equal scores. Sparse samples are never made
+    dense; memory beyond the arguments is bounded, whatever n is. Paper: section V.
 
     Examples
     --------
@@ -256,7 +255,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     Parameters
     ----------
     labels : array-like of shape (n, k)
-        Labels of the neighbours, nearest first; any type that compares equal.
+        Labels of the neighbors, nearest first; any type that compares equal.
 
     Returns
     -------
@@ -279,24 +278,9 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
-# book/neighbors.ipynb#votes
-def _weighted_vote(codes: Indices, weights: Floats, n_votes: int) -> Indices:
-    """The class number with most votes; weights (n, m) of neighbours, nearest first.
-
-    Derived in chapter 4 (neighbors), eq. (neighbors-weighted-vote).
-    """
-    before = np.cumsum(weights, axis=1) - weights
-    votes = np.clip(n_votes - before, 0, weights)
-    rows = np.arange(len(codes))[:, None]
-    table = np.zeros((len(codes), codes.max(initial=0) + 1))
-    np.add.at(table, (rows, codes), votes)
-    first = (table[rows, codes] == table.max(axis=1, keepdims=True)).argmax(axis=1)
-    return codes[rows[:, 0], first]
-
-
 # book/neighbors.ipynb#a-classifier
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
-    """k-nearest-neighbour classifier under a metric that it learns first.
+    """k-nearest-neighbor classifier under a metric that it learns first.
 
     Parameters
     ----------
@@ -314,7 +298,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     classes_ : ndarray
         The labels, sorted where they have an order, else as they first appear.
     references_ : {ndarray, csr_array} of shape (n, D)
-        The training rows.
+        The training samples.
     n_features_in_ : int
         Number of features D.
 
@@ -342,18 +326,15 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None) -> Self:
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric and keep the references.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, D)
-            Rows.
+            Samples.
         y : array-like of shape (n,)
             Labels of any hashable type.
-        sample_weight : array-like of shape (n,), optional
-            How many of the `n_neighbors` votes a row may take, at least 0: whole numbers
-            are repetitions of the row. Not for an estimator that has yet to learn.
 
         Returns
         -------
@@ -363,30 +344,15 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If X, y or a weight is not usable, there are fewer rows than neighbours, or
+            If X or y is not usable, there are fewer samples than neighbors, or
             `estimator` is no learner of a metric. The classifier is then what it was before.
         """
         check_parameters(self)
         fitted = copy.copy(self)
-        X, codes, labels = check_samples(fitted, X, y, ensure_min_samples=1)
-        fitted.classes_, codes = sort_classes(y)
-        fitted._weights = None
-        kept: slice | Indices = slice(None)
-        if sample_weight is None:
-            check_n_neighbors(self.n_neighbors, X.shape[0])
-        elif self.estimator is None or isinstance(self.estimator, FrozenEstimator):
-            weights = check_weights(sample_weight, X.shape[0])
-            kept = np.flatnonzero(weights)
-            fitted._weights = weights[kept]
-            _n_voters(fitted._weights, self.n_neighbors)  # an error where they are too few
-        else:
-            raise ValueError(
-                f"sample_weight is given, but repeated rows would change the metric that"
-                f" {type(self.estimator).__name__} learns: repeat the rows, or fit the estimator"
-                " first and give FrozenEstimator(estimator)"
-            )
-        fitted._codes = codes[kept]
-        fitted.references_ = X[kept].copy()
+        X, _, labels = check_samples(fitted, X, y, ensure_min_samples=1)
+        check_n_neighbors(self.n_neighbors, X.shape[0])
+        fitted.classes_, fitted._codes = sort_classes(y)
+        fitted.references_ = X.copy()
         fitted.estimator_ = None
         fitted._metric = FactoredMetric.identity(X.shape[1])
         fitted._metric_type = "distance"
@@ -394,11 +360,11 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             if len(labels) < 2:  # by its name: the learner sees numbers only
                 raise ValueError(
                     f"y holds one class only ({labels[0]!r}), so there is no dissimilar pair:"
-                    " give rows of at least two classes, or use no estimator"
+                    " give samples of at least two classes, or use no estimator"
                 )
             fitted.estimator_ = unfitted_learner(self.estimator, "estimator")
             fitted._metric, fitted._metric_type = fitted_metric(
-                fitted.estimator_, "estimator", X, codes
+                fitted.estimator_, "estimator", X, fitted._codes
             )
         self.__dict__ = fitted.__dict__  # all at once: a fit that fails changes nothing
         return self
@@ -406,7 +372,7 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def kneighbors(
         self, X: MatrixLike | None = None, n_neighbors: int | None = None
     ) -> tuple[Indices, Floats]:
-        """Nearest references of the rows of X (n, D), nearest first.
+        """Nearest references of the samples of X (n, D), nearest first.
 
         With X = None, those of each reference without itself (leave one out). Returns
         the indices and the scores, both (n, n_neighbors), as `k_nearest` does.
@@ -418,31 +384,15 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return _nearest(self._metric, queries, self.references_, self._metric_type, k)
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Labels of the rows of X (n, D), an array of shape (n,)."""
-        check_is_fitted(self, "references_")
-        if self._weights is None:
-            return self.classes_[majority_vote(self._codes[self.kneighbors(X)[0]])]
-        indices, _ = self.kneighbors(X, _n_voters(self._weights, self.n_neighbors))
-        codes = self._codes[indices]
-        return self.classes_[_weighted_vote(codes, self._weights[indices], self.n_neighbors)]
+        """Labels of the samples of X (n, D), an array of shape (n,)."""
+        indices, _ = self.kneighbors(X)
+        return self.classes_[majority_vote(self._codes[indices])]
 
     def score(
         self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None
     ) -> float:
-        """Share of the rows of X (n, D) whose predicted label equals that in y (n,)."""
+        """Share of the samples of X (n, D) whose predicted label equals that in y (n,)."""
         return accuracy(self.predict(X), y, sample_weight)
-
-
-# book/neighbors.ipynb#a-classifier
-def _n_voters(weights: Floats, n_votes: int) -> int:
-    """How many neighbours have n_votes votes together, whoever they are."""
-    total = np.cumsum(np.sort(weights))
-    if check_n_neighbors(n_votes, np.inf) > round(total[-1], 9):
-        raise ValueError(
-            f"sample_weight sums to {total[-1]:g}, but n_neighbors is {n_votes}: ask for fewer"
-            " neighbours, or give larger weights or more rows"
-        )
-    return 1 + int(np.searchsorted(total[:-1], n_votes))
 
 
 # book/neighbors.ipynb#a-classifier

@@ -1,14 +1,14 @@
 # Generated from book/oasis.ipynb by tools/tangle.py: edit the chapter.
-"""OASIS: an online similarity x'Wz learnt from triplets by passive-aggressive steps.
+"""OASIS: an online similarity x'Wz learned from triplets by passive-aggressive steps.
 
 Three exact forms of one loop. The dense form keeps W and resolves a block of steps at a time
 by matrix products. The other two never touch a feature: where updates are rare the score form
-keeps the scores of the training rows, and a passive step costs O(1); the kernel form costs
+keeps the scores of the training samples, and a passive step costs O(1); the kernel form costs
 O(n) a step.
 """
 
 import copy
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.triplets import sample_triplets
+from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
@@ -42,7 +42,7 @@ def passive_aggressive_step(
     W : ndarray of shape (D, D)
         The current matrix; not modified.
     anchor, positive, negative : ndarray of shape (D,)
-        The rows of the triplet.
+        The samples of the triplet.
     aggressiveness : float
         The cap C > 0 of the step length.
 
@@ -134,7 +134,7 @@ def _sizes(gram: Floats, triplets: Indices) -> Floats:
 def _score_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
-    """The same steps; the scores of the rows (n, n) are kept up to date in place."""
+    """The same steps; the scores of the samples (n, n) are kept up to date in place."""
     i, j, k = triplets.T
     near = i * len(gram) + j
     far = i * len(gram) + k
@@ -163,7 +163,7 @@ def _score_form(
 def _kernel_form(
     gram: Floats, scores: Floats, triplets: Indices, aggressiveness: float
 ) -> tuple[Floats, Floats]:
-    """The same steps; of the rows' scores only those of the start are kept, and (K gram)'."""
+    """The same steps; of the samples' scores only those of the start are kept, and (K gram)'."""
     sizes = _sizes(gram, triplets)
     losses = np.zeros(len(triplets))
     steps = np.zeros(len(triplets))
@@ -233,7 +233,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     Attributes
     ----------
     metric_ : FactoredMetric
-        The learnt metric, not symmetric in general.
+        The learned metric, not symmetric in general.
     n_updates_ : int
         Steps that changed the metric.
     loss_curve_ : ndarray
@@ -245,7 +245,7 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     -----
     Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-block), (oasis-kernel) and
     (oasis-lazy). Paper: section V-A (stOASIS). Triplets are drawn by
-    `lml.triplets.sample_triplets`. The cap is not free of units: rows multiplied by c need
+    `lml.triplets.sample_triplets`. The cap is not free of units: samples multiplied by c need
     aggressiveness / c**4.
 
     Examples
@@ -281,9 +281,9 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, D)
-            Rows; sparse rows are never made dense.
+            Samples; sparse samples are never made dense.
         y : array-like of shape (n,)
-            Labels of any hashable type. A class of one row gives no anchor, but serves as
+            Labels of any hashable type. A class of one sample gives no anchor, but serves as
             negative.
 
         Returns
@@ -301,14 +301,14 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         X, codes, labels = check_samples(fitted, X, y)
         check_two_classes(codes, labels)
         start = starting_metric(self.init, X.shape[1])
-        triplets = sample_triplets(codes, self.n_steps, self.random_state)
+        triplets = draw_triplets(codes, self.n_steps, self.random_state)
         if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:  # dense form
             W = start.to_dense().copy()
             W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
-            fitted.metric_ = FactoredMetric.from_dense(W)
+            fitted.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
         else:  # score or kernel form, from inner products of the samples alone
             gram = times_transpose(X, X)
-            scores = np.ascontiguousarray(start.bilinear(X, X))
+            scores = np.ascontiguousarray(start._bilinear(X, X))
             # a step of the kernel form costs n, an update of the score form n**2 operations
             i, j, k = triplets.T
             n_lacking = np.count_nonzero(scores[i, j] - scores[i, k] < 1.0)
@@ -324,9 +324,3 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         fitted.loss_curve_ = np.array([block.mean() for block in blocks])
         self.__dict__ = fitted.__dict__
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = True
-        return tags

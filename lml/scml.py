@@ -7,16 +7,16 @@ and stays factored: FactoredMetric(0, basis, weights).
 """
 
 import copy
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, gen_batches
 
-from lml.fisher import local_fisher_basis
+from lml.fisher import local_directions
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.triplets import nearest_triplets
+from lml.triplets import neighbor_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
@@ -412,12 +412,12 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y)
         check_two_classes(codes, labels)
-        triplets = nearest_triplets(X, codes, self.n_targets, self.n_impostors)
+        triplets = neighbor_triplets(X, codes, self.n_targets, self.n_impostors)
         rng = check_random_state(self.random_state)
         n_basis = self.n_basis
         if n_basis is None:
             n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
-        basis = local_fisher_basis(X, codes, n_basis, random_state=rng)
+        basis = local_directions(X, codes, n_basis, random_state=rng)
         projections = times_transpose(X, basis)
         gamma = self.gamma
         if gamma is None:
@@ -431,9 +431,3 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         fitted.metric_ = FactoredMetric._trusted(0.0, basis, fitted.weights_)
         self.__dict__ = fitted.__dict__
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = True
-        return tags

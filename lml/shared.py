@@ -204,9 +204,9 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
         out, summed over the tasks so far; a visit then fits the base learner four times more, on
         half of the samples. "grow" is .9 n / (n + 5) with n other tasks.
-    n_components : int, default=150
+    n_components : int, default=100
         Most directions of the shared metric; the others have one weight.
-    code_rank : int or None, default=50
+    code_rank : int or None, default=20
         Most directions of a code. None keeps all, which is D x D numbers for LMNN.
     n_jobs : int or None, default=None
         Candidates for m that are tried side by side, in joblib's sense. The result does not
@@ -268,8 +268,8 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         base_learner: Any = "oasis",
         *,
         sharing: float | str = "auto",
-        n_components: int = 150,
-        code_rank: int | None = 50,
+        n_components: int = 100,
+        code_rank: int | None = 20,
         n_jobs: int | None = None,
         random_state: Seed = None,
     ) -> None:

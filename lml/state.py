@@ -17,7 +17,7 @@ import reprlib
 import secrets
 import zipfile
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -32,6 +32,7 @@ from lml.utils.validation import Rule, whole
 __all__ = [
     "ArrayField",
     "Field",
+    "MatrixField",
     "OptionalField",
     "RecordField",
     "SizeField",
@@ -189,6 +190,8 @@ def _sparse_rows(
 ) -> sparse.csr_array:
     made = sparse.csr_array((data, columns, starts), shape=shape)
     made.check_format(full_check=True)  # numbers of columns and rows in range
+    kind = sparse.get_index_dtype(maxval=max(*made.shape, made.nnz))
+    made.indices, made.indptr = sparse.safely_cast_index_arrays(made, kind)
     return made
 
 
@@ -267,10 +270,8 @@ def encode_parameters(estimator: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """
     forms = {}
     for name, value in estimator.get_params(deep=False).items():
-        try:
+        with about(name):
             forms[name] = encode(value, arrays)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
     return forms
 
 
@@ -327,7 +328,7 @@ def _sync(folder: Path) -> None:
 
 
 # book/state.ipynb#one-file
-_FORMAT = "lml state"
+_FORMAT = "lml state 1"  # another layout gets another number
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
 
 
@@ -344,7 +345,7 @@ def _storable(name: str, array: Any) -> NDArray[Any]:
 
 # book/state.ipynb#one-file
 def write_state(
-    path: str | os.PathLike[str], kind: str, version: int, meta: Any, arrays: Mapping[str, Any]
+    path: str | os.PathLike[str], kind: str, meta: Any, arrays: Mapping[str, Any]
 ) -> None:
     """Write a state file, all of it or nothing.
 
@@ -354,8 +355,6 @@ def write_state(
         Is used as it is, without a suffix of our own; what is there is replaced.
     kind : str
         What the state is of, such as the name of a class.
-    version : int
-        Of the layout of `meta` and `arrays`.
     meta : object
         For `json.dumps`; names and parameters in it come from `encode`.
     arrays : dict
@@ -372,7 +371,7 @@ def write_state(
     """
     arrays = {name: _storable(name, array) for name, array in arrays.items()}
     table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
-    header = {"format": _FORMAT, "kind": kind, "version": version, "arrays": table, "meta": meta}
+    header = {"format": _FORMAT, "kind": kind, "arrays": table, "meta": meta}
     text = json.dumps(header, allow_nan=False).encode("ascii")
     with replacing(path) as file:
         try:
@@ -423,17 +422,15 @@ def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[An
 
 
 # book/state.ipynb#reading-without-trust
-def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> dict[str, Any]:
-    """The header, of a known format, kind and version, with a table of the other members."""
+def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
+    """The header, of the known format and kind, with a table of the other members."""
     text = _array(archive, "header").tobytes().decode("ascii")
     header = json.loads(text)
-    expect(type(header) is dict and header.get("format") == _FORMAT, "format", header, _FORMAT)
+    expect(type(header) is dict, "header", header, "an object")
+    found = header.get("format")
+    expect(found == _FORMAT, "format", found, f"{_FORMAT!r}, which this release reads")
     expect(header.get("kind") == kind, "kind", header.get("kind"), repr(kind))
-    version = header.get("version")
-    known = " or ".join(map(str, versions))
-    fits = type(version) is int and version in versions
-    expect(fits, "version", version, f"{known}, which this release reads")
-    keys = ["arrays", "format", "kind", "meta", "version"]
+    keys = ["arrays", "format", "kind", "meta"]
     expect(sorted(header) == keys, "entries of the header", sorted(header), keys)
     members = sorted(m.filename for m in archive.infolist())
     table = header["arrays"]
@@ -448,9 +445,7 @@ def _header(archive: zipfile.ZipFile, kind: str, versions: Collection[int]) -> d
 
 
 # book/state.ipynb#reading-without-trust
-def read_state(
-    path: str | os.PathLike[str], kind: str, versions: Collection[int]
-) -> tuple[int, Any, dict[str, NDArray[Any]]]:
+def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Read a state file; nothing in it is executed.
 
     Parameters
@@ -458,12 +453,9 @@ def read_state(
     path : str or path
     kind : str
         What the state must be of.
-    versions : sequence of int
-        Layouts that the caller knows.
 
     Returns
     -------
-    version : int
     meta : object
         From `json.loads`: what it means is for the caller to check.
     arrays : dict
@@ -474,7 +466,7 @@ def read_state(
     OSError
         If there is no such file, or it may not be read.
     ValueError
-        If it is no state of this kind in a known version, or is damaged. The error names
+        If it is no state of this kind in the known format, or is damaged. The error names
         the file, the part and the value.
 
     Notes
@@ -483,10 +475,10 @@ def read_state(
     """
     with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
-        header = _header(archive, kind, versions)
+        header = _header(archive, kind)
         table = header["arrays"]
         arrays = {name: _array(archive, name, entry) for name, entry in table.items()}
-    return header["version"], header["meta"], arrays
+    return header["meta"], arrays
 
 
 # book/state.ipynb#a-table-of-fields
@@ -571,14 +563,12 @@ class ArrayField(Field):
         fits = fits and all(type(n) is int and n >= 0 for n in form[1:])
         expect(fits, f"shape of {place}", form, f"one of {len(self.shape)} axes")
         order, *shape = form
-        wanted = [
-            source.sizes.setdefault(letter, n)
-            if isinstance(letter, str)
-            else n
-            if letter is None
-            else letter
-            for letter, n in zip(self.shape, shape)
-        ]
+        wanted = list(shape)
+        for axis, size in enumerate(self.shape):
+            if isinstance(size, str):
+                wanted[axis] = source.sizes.setdefault(size, shape[axis])
+            elif size is not None:
+                wanted[axis] = size
         expect(shape == wanted, f"shape of {place}", shape, wanted)
         # the next numbers of the member that holds all arrays of this field
         member = _member(place)
@@ -671,18 +661,46 @@ class RecordField(Field):
         names = list(self.fields)
         fits = type(form) is dict and set(form) == set(names)
         expect(fits, place or "state", form, f"an object with {names}")
-        own = _Source(
-            source.arrays, ChainMap({}, source.sizes)
-        )  # letters that are new here are of this record only
+        # letters that are new here are of this record only
+        own = _Source(source.arrays, ChainMap({}, source.sizes))
         way = f"{place}." if place else ""
-        return self.make(
-            **{
-                name: field.unpack(form[name], way + name, own)
-                for name, field in self.fields.items()
-            }
+        parts = {name: self.fields[name].unpack(form[name], way + name, own) for name in names}
+        return self.make(**parts)
+
+
+# book/state.ipynb#a-table-of-fields
+@dataclass(frozen=True)
+class MatrixField(Field):
+    """A dense array of floats or a CSR array, of a shape of two letters."""
+
+    rows: str
+    columns: str
+
+    def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
+        return self._field(sparse.issparse(value)).pack(value, place, arrays)
+
+    def unpack(self, form: Any, place: str, source: _Source) -> Any:
+        return self._field(type(form) is dict).unpack(form, place, source)
+
+    def _field(self, is_sparse: bool) -> Field:
+        if not is_sparse:
+            return ArrayField((self.rows, self.columns))
+        sizes = {"n_rows": SizeField(letter=self.rows), "n_columns": SizeField(letter=self.columns)}
+        indices = ArrayField((None,), int)
+        return RecordField(
+            lambda n_rows, n_columns, **parts: _sparse_rows((n_rows, n_columns), **parts),
+            {**sizes, "data": ArrayField((None,)), "columns": indices, "starts": indices},
+            lambda A: {
+                "n_rows": A.shape[0],
+                "n_columns": A.shape[1],
+                "data": A.data,
+                "columns": A.indices,
+                "starts": A.indptr,
+            },
         )
 
 
+# book/state.ipynb#a-table-of-fields
 def pack(field: Field, value: Any, arrays: dict[str, Any]) -> Any:
     """JSON form of a value, as its field stores it; one array for each field goes to `arrays`."""
     parts: _Parts = {}

@@ -1,8 +1,8 @@
 # Generated from book/triplets.ipynb by tools/tangle.py: edit the chapter.
 """Triplets (anchor, positive, negative): choosing them, their hinge loss, its gradient.
 
-A triplet (i, j, k) asks that row i be closer to row j, of its own class, than to row k, of
-another class. The functions take rows X, dense or CSR, and an integer array of shape
+A triplet (i, j, k) asks that sample i be closer to sample j, of its own class, than to sample k, of
+another class. The functions take samples X, dense or CSR, and an integer array of shape
 (n_triplets, 3); a metric is a FactoredMetric, and so is the gradient of the mean hinge.
 Nothing here loops over triplets or forms a D x D matrix.
 """
@@ -22,13 +22,13 @@ __all__ = [
     "all_triplets",
     "check_problem",
     "check_triplets",
-    "dissimilar_pairs",
+    "draw_triplets",
     "encode_triplet_classes",
     "hinge_with_gradient",
     "nearest_samples",
     "nearest_triplets",
+    "neighbor_triplets",
     "sample_triplets",
-    "similar_pairs",
     "triplet_counts",
     "triplet_gradient",
     "triplet_hinge",
@@ -41,7 +41,7 @@ _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
 # book/triplets.ipynb#pairs-and-triplets
-def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
+def encode_triplet_classes(y: LabelsLike) -> Indices:
     """Number the classes of labels that allow a triplet.
 
     Parameters
@@ -51,79 +51,17 @@ def encode_triplet_classes(y: LabelsLike) -> tuple[Indices, Indices]:
 
     Returns
     -------
-    codes : ndarray of int, shape (n_samples,)
-        The class of each row.
-    sizes : ndarray of int, shape (n_classes,)
-        The number of rows of each class.
+    ndarray of int, shape (n_samples,)
+        The class of each sample.
 
     Raises
     ------
     ValueError
-        If there is one class only, or no class with two rows.
+        If there is one class only, or no class with two samples.
     """
     codes, labels = encode_labels(y)
     check_two_classes(codes, labels)
-    return codes, np.bincount(codes)
-
-
-# book/triplets.ipynb#pairs-and-triplets
-def similar_pairs(y: LabelsLike, self_pairs: bool = False) -> Indices:
-    """All ordered pairs of rows of one class.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels of any hashable type.
-    self_pairs : bool, default=False
-        Whether a row makes a pair with itself.
-
-    Returns
-    -------
-    pairs : ndarray of shape (n_pairs, 2)
-        Rows (i, j) with y[i] == y[j], in lexicographic order; empty if there is none.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eq. (triplets-pairs).
-    Paper: section III-A.
-
-    Examples
-    --------
-    >>> similar_pairs(["a", "b", "a"]).tolist()
-    [[0, 2], [2, 0]]
-    """
-    codes, _ = encode_labels(y)
-    same = codes[:, None] == codes
-    if not self_pairs:
-        np.fill_diagonal(same, False)
-    return np.argwhere(same)
-
-
-def dissimilar_pairs(y: LabelsLike) -> Indices:
-    """All ordered pairs of rows of different classes.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels of any hashable type.
-
-    Returns
-    -------
-    pairs : ndarray of shape (n_pairs, 2)
-        Rows (i, k) with y[i] != y[k], in lexicographic order; empty if there is none.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eq. (triplets-pairs).
-    Paper: section III-A.
-
-    Examples
-    --------
-    >>> dissimilar_pairs(["a", "b", "a"]).tolist()
-    [[0, 1], [1, 0], [1, 2], [2, 1]]
-    """
-    codes, _ = encode_labels(y)
-    return np.argwhere(codes[:, None] != codes)
+    return codes
 
 
 # book/triplets.ipynb#pairs-and-triplets
@@ -144,17 +82,17 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     y : array-like of shape (n_samples,)
         Labels of any hashable type.
     self_pairs : bool, default=False
-        Whether j = i is allowed (a class of one row then has no triplets either).
+        Whether j = i is allowed (a class of one sample then has no triplets either).
 
     Returns
     -------
     triplets : ndarray of shape (n_triplets, 3)
-        Rows (i, j, k) with y[i] == y[j] != y[k], in lexicographic order.
+        Samples (i, j, k) with y[i] == y[j] != y[k], in lexicographic order.
 
     Raises
     ------
     ValueError
-        If y has fewer than three rows, one class only, or no class with two rows.
+        If y has fewer than three samples, one class only, or no class with two samples.
 
     Notes
     -----
@@ -166,9 +104,9 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     >>> all_triplets(["a", "b", "a"]).tolist()
     [[0, 2, 1], [2, 0, 1]]
     """
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     blocks = []
-    for i in np.flatnonzero(sizes[codes] > 1):
+    for i in np.flatnonzero(np.bincount(codes)[codes] > 1):
         same = np.flatnonzero(codes == codes[i])
         other = np.flatnonzero(codes != codes[i])
         same = same if self_pairs else same[same != i]
@@ -180,7 +118,7 @@ def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
 def sample_triplets(
     y: LabelsLike, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
 ) -> Indices:
-    """Random triplets: anchor uniform over rows, positive and negative uniform given it.
+    """Random triplets: anchor uniform over samples, positive and negative uniform given it.
 
     Parameters
     ----------
@@ -196,13 +134,13 @@ def sample_triplets(
     Returns
     -------
     triplets : ndarray of shape (n_triplets, 3)
-        Rows (i, j, k) with y[i] == y[j] != y[k]. A row alone in its class is never an
+        Samples (i, j, k) with y[i] == y[j] != y[k]. A sample alone in its class is never an
         anchor, but it may be a negative.
 
     Raises
     ------
     ValueError
-        If y has fewer than three rows, one class only, or no class with two rows.
+        If y has fewer than three samples, one class only, or no class with two samples.
 
     Notes
     -----
@@ -215,9 +153,16 @@ def sample_triplets(
     [[0, 2, 1], [2, 0, 1]]
     """
     whole(0).check("n_triplets", n_triplets)
-    codes, sizes = encode_triplet_classes(y)
+    return draw_triplets(encode_triplet_classes(y), n_triplets, random_state, self_pairs)
+
+
+def draw_triplets(
+    codes: Indices, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
+) -> Indices:
+    """What `sample_triplets` gives, for class numbers that were checked before."""
+    sizes = np.bincount(codes)
     rng = check_random_state(random_state)
-    order = np.argsort(codes, kind="stable")  # rows sorted by class: one block a class
+    order = np.argsort(codes, kind="stable")  # samples sorted by class: one block a class
     anchors = np.flatnonzero(sizes[codes] > 1)
     i = anchors[rng.randint(len(anchors), size=n_triplets)]
     size = sizes[codes[i]]
@@ -232,7 +177,7 @@ def sample_triplets(
 
 # book/triplets.ipynb#drawing-the-nearest-rows
 def _squared_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
-    """Squared distances of pairs of rows, from differences: equal rows give equal numbers."""
+    """Squared distances of pairs of samples, from differences: equal samples give equal numbers."""
     out = np.empty(len(rows))
     step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(rows), step):
@@ -242,20 +187,20 @@ def _squared_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
 
 
 def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
-    """The nearest rows of a pool for some rows, by Euclidean distance.
+    """The nearest samples of a pool for some samples, by Euclidean distance.
 
     Parameters
     ----------
     X : {ndarray, csr_array} of shape (n_samples, n_features)
     queries, pool : ndarray of int
-        Row numbers of X.
+        Sample numbers.
     n_nearest : int
-        How many; the pool has as many rows beside the query.
+        How many; the pool has as many samples beside the query.
 
     Returns
     -------
     ndarray of int, shape (len(queries), n_nearest)
-        Row numbers, from near to far, ties to the lower one; never the query itself.
+        Sample numbers, from near to far, ties to the lower one; never the query itself.
 
     Notes
     -----
@@ -270,7 +215,7 @@ def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) 
         total = squares[own, None] + squares[pool]
         fast = total - 2 * times_transpose(X[own], X[pool])
         error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
-        fast[own[:, None] == pool] = np.inf  # a row is no neighbour of its own
+        fast[own[:, None] == pool] = np.inf  # a sample is no neighbor of its own
         bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
         row, column = np.nonzero(fast - error <= bound[:, None])
         # differences decide among them
@@ -285,23 +230,23 @@ def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) 
 def nearest_triplets(
     X: MatrixLike, y: LabelsLike, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:
-    """Each row with its nearest rows of the same class times its nearest rows of the others.
+    """Each sample with its nearest ones of the same class times its nearest ones of the others.
 
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Rows; distances are Euclidean, and CSR rows are not made dense.
+        Samples; distances are Euclidean, and CSR samples are not made dense.
     y : array-like of shape (n_samples,)
         Labels of any hashable type.
     n_targets, n_impostors : int, default=3 and 10
-        Neighbours of the same class and of the other classes, at least 1; fewer are used
+        Neighbors of the same class and of the other classes, at least 1; fewer are used
         where a class has no more.
 
     Returns
     -------
     triplets : ndarray of shape (n_triplets, 3)
-        Anchors ascending; targets, then impostors, from near to far, ties to the lower row
-        number. A copy of a row may be its target, the row itself never is. A row alone in
+        Anchors ascending; targets, then impostors, from near to far, ties to the lower sample
+        number. A copy of a sample may be its target, the sample itself never is. A sample alone in
         its class is no anchor, but it may be an impostor.
 
     Raises
@@ -322,10 +267,17 @@ def nearest_triplets(
     X = check_matrix(X)
     whole(1).check("n_targets", n_targets)
     whole(1).check("n_impostors", n_impostors)
-    codes, sizes = encode_triplet_classes(y)
+    codes = encode_triplet_classes(y)
     check_consistent_length(X, codes)
+    return neighbor_triplets(X, codes, n_targets, n_impostors)
+
+
+def neighbor_triplets(
+    X: Matrix, codes: Indices, n_targets: int = 3, n_impostors: int = 10
+) -> Indices:
+    """What `nearest_triplets` gives, for arrays that were checked before."""
     blocks = []
-    for code in np.flatnonzero(sizes > 1):
+    for code in np.flatnonzero(np.bincount(codes) > 1):
         same = np.flatnonzero(codes == code)
         other = np.flatnonzero(codes != code)
         targets = nearest_samples(X, same, same, min(n_targets, len(same) - 1))
@@ -337,14 +289,14 @@ def nearest_triplets(
 
 # book/triplets.ipynb#margins-without-a-loop
 def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
-    """Triplets as an integer array of row numbers.
+    """Triplets as an integer array of sample numbers.
 
     Parameters
     ----------
     triplets : array-like of shape (n_triplets, 3)
         May be empty.
     n_samples : int
-        Number of rows of X.
+        Number of samples of X.
 
     Returns
     -------
@@ -353,7 +305,7 @@ def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     Raises
     ------
     ValueError
-        If the shape is another one, or an entry is no row number of X.
+        If the shape is another one, or an entry is no sample number of X.
     """
     triplets = np.asarray(triplets)
     if triplets.size == 0:
@@ -363,10 +315,10 @@ def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
             f"triplets has shape {triplets.shape} and dtype {triplets.dtype}: "
             "give an integer array of shape (n_triplets, 3)"
         )
-    for row in np.flatnonzero(((triplets < 0) | (triplets >= n_samples)).any(axis=1)):
+    for n in np.flatnonzero(((triplets < 0) | (triplets >= n_samples)).any(axis=1)):
         raise ValueError(
-            f"triplets[{row}] is {tuple(triplets[row].tolist())}, but X has {n_samples} rows: "
-            f"row numbers go from 0 to {n_samples - 1}"
+            f"triplets[{n}] is {tuple(triplets[n].tolist())}, but X has {n_samples} samples:"
+            f" their numbers go from 0 to {n_samples - 1}"
         )
     return triplets.astype(np.intp)
 
@@ -376,7 +328,7 @@ def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: 
     """What `triplet_margins` returns, for arguments that have been checked."""
     distance = metric_type == "distance"
     out = np.empty(len(triplets))
-    if len(triplets) <= X.shape[0]:  # gather their rows: eq. (triplets-paired)
+    if len(triplets) <= X.shape[0]:  # gather their samples: eq. (triplets-paired)
         step = max(1, _BLOCK // X.shape[1])
         for start in range(0, len(triplets), step):
             part = slice(start, start + step)
@@ -426,7 +378,7 @@ def triplet_margins(
     metric : FactoredMetric of shape (n_features, n_features)
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
     triplets : array-like of shape (n_triplets, 3)
-        Row numbers (i, j, k) of X; may be empty.
+        Sample numbers (i, j, k); may be empty.
     metric_type : {"similarity", "distance"}
 
     Returns
@@ -437,13 +389,13 @@ def triplet_margins(
     Raises
     ------
     ValueError
-        If X is not finite or does not fit the metric, or triplets are no row numbers of X.
+        If X is not finite or does not fit the metric, or triplets are no sample numbers of X.
 
     Notes
     -----
     Derived in chapter 5 (triplets), eqs. (triplets-margin), (triplets-paired) and (triplets-gram).
     Paper: Table I.
-    Up to n_samples triplets the rows are gathered; beyond, inner products are looked up.
+    Up to n_samples triplets the samples are gathered; beyond, inner products are looked up.
 
     Examples
     --------
@@ -527,9 +479,33 @@ def triplet_loss(
     return float(losses.mean()) if len(losses) else 0.0
 
 
-# book/triplets.ipynb#the-gradient-is-
-def _counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
-    """What `triplet_counts` returns, for arguments that have been checked."""
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
+def triplet_counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_array:
+    """Coefficients K of the sum of triplet gradients, sum = X' K X.
+
+    Parameters
+    ----------
+    triplets : ndarray of int, shape (n_triplets, 3)
+        Numbers (i, j, k) of samples; a triplet given twice counts twice.
+    n_samples : int
+        Number of samples.
+    metric_type : {"similarity", "distance"}
+
+    Returns
+    -------
+    counts : CSR array of shape (n_samples, n_samples)
+        Its rows sum to zero. Symmetric for a distance.
+
+    Notes
+    -----
+    Derived in chapter 5 (triplets), eqs. (triplets-k-similarity) and (triplets-k-distance).
+    Paper: Table I, last column.
+
+    Examples
+    --------
+    >>> triplet_counts(np.array([[0, 1, 2]]), 3, "similarity").toarray().astype(int).tolist()
+    [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
+    """
     i, j, k = triplets.T
     if metric_type == "distance":
         rows = [j, i, j, k, i, k]
@@ -545,37 +521,7 @@ def _counts(triplets: Indices, n_samples: int, metric_type: str) -> sparse.csr_a
     return counts
 
 
-def triplet_counts(triplets: ArrayLike, n_samples: int, metric_type: str) -> sparse.csr_array:
-    """Coefficients K of the sum of triplet gradients, sum = X' K X.
-
-    Parameters
-    ----------
-    triplets : array-like of shape (n_triplets, 3)
-        Row numbers (i, j, k); a triplet given twice counts twice.
-    n_samples : int
-        Number of rows of X.
-    metric_type : {"similarity", "distance"}
-
-    Returns
-    -------
-    counts : CSR array of shape (n_samples, n_samples)
-        Its rows sum to zero. Symmetric for a distance.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eqs. (triplets-k-similarity) and (triplets-k-distance).
-    Paper: Table I, last column.
-
-    Examples
-    --------
-    >>> triplet_counts([[0, 1, 2]], 3, "similarity").toarray().astype(int).tolist()
-    [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
-    """
-    METRIC_TYPE.check("metric_type", metric_type)
-    return _counts(check_triplets(triplets, n_samples), n_samples, metric_type)
-
-
-# book/triplets.ipynb#the-gradient-is-
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def triplet_gradient(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -622,5 +568,5 @@ def hinge_with_gradient(
     """What `triplet_gradient` gives, for arrays that were checked before."""
     losses = np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
     total = max(len(losses), 1)
-    core = _counts(triplets[losses > 0], X.shape[0], metric_type) / total
+    core = triplet_counts(triplets[losses > 0], X.shape[0], metric_type) / total
     return float(losses.sum() / total), FactoredMetric._trusted(0.0, X, core)

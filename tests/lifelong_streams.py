@@ -50,7 +50,8 @@ def learn(learner, names=NAMES, start=0):
 
 def seeds_of(learner, number, n_visits=0):
     """The seeds of a visit: of the base learner, of the triplets, of the first dictionary."""
-    sequence = np.random.SeedSequence([learner._state.root, number, n_visits])
+    root = np.random.RandomState(learner.random_state).randint(2**31)
+    sequence = np.random.SeedSequence([root, number, n_visits])
     return sequence.generate_state(3).tolist()
 
 
@@ -80,20 +81,20 @@ def save_and_load(learner, path):
 
 def all_of(learner):
     """Everything that a learner knows, as bytes and plain values."""
-    state = learner._state
-    if state is None:
+    if not hasattr(learner, "tasks_"):
         return None
-    memory = state.memory and [
+    memory = learner.memory_ and [
         (u, G.alpha, G.factor.tobytes("A"), G.factor.flags.f_contiguous, G.core.tobytes())
-        for u, G in state.memory.gradients.items()
+        for u, G in learner.memory_.gradients.items()
     ]
-    arrays = [state.dictionary, *state.codes.values()]
+    arrays = [learner.dictionary_, *learner.codes_.values()]
     return (
         [(array.shape, array.tobytes()) for array in arrays],
-        [(repr(u), repr(record)) for u, record in state.tasks.items()],
-        repr(list(state.codes)),
-        memory and (state.memory.rank, memory, state.memory.errors),
-        (state.metric_type, state.columns, state.root, state.n_features),
+        [(repr(u), repr(record)) for u, record in learner.tasks_.items()],
+        repr(list(learner.codes_)),
+        memory and (learner.memory_.rank, memory, learner.memory_.errors),
+        (learner.metric_type_, list(getattr(learner, "feature_names_in_", []))),
+        learner.n_features_in_,
     )
 
 

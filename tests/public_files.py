@@ -7,8 +7,9 @@ import io
 import struct
 import tarfile
 import threading
+import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +26,7 @@ REVIEW_FILES = [f"{d}/{p}.review" for d in DOMAINS for p in ("positive", "negati
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder; below /short/ it promises more bytes than it sends."""
+    """Serves a folder; below /short/ it promises more than it sends, below /slow/ it drips."""
 
     def log_message(self, *args):
         pass
@@ -41,6 +42,15 @@ class Quiet(SimpleHTTPRequestHandler):
             self.send_header("Content-Length", "100000")
             self.end_headers()
             return io.BytesIO(b"-0.1 0.2\n")
+        if self.path.startswith("/slow/"):
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            with suppress(OSError):  # the other side has gone
+                for _ in range(100):
+                    self.wfile.write(b"1")
+                    time.sleep(0.02)
+            return None
         return super().send_head()
 
 

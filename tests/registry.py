@@ -188,7 +188,8 @@ def lifelong_scml(**parameters):
 
 def shared(base=None, **parameters):
     base = OASIS(n_steps=100) if base is None else base
-    return SharedMetricLearner(base, **{"n_components": 3, "code_rank": 3, "random_state": 0} | parameters)
+    given = {"n_components": 3, "code_rank": 3, "random_state": 0} | parameters
+    return SharedMetricLearner(base, **given)
 
 
 def off_diagonal(metric_type):
@@ -296,7 +297,6 @@ STREAMS = {
     "ELLA": lambda: ella(),
     "ELLA by conjugate gradients": lambda: ELLA(n_components=2, random_state=0, solver="cg"),
 }
-SAVED = [name for name in STREAMS if "ELLA" not in name]
 
 
 def learned_numbers(model):

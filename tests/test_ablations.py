@@ -57,13 +57,13 @@ def write_choices(folder, chosen, n_splits=2, k=3):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """The digits as data set, few settings, and choices of the runner; gives the two folders."""
-    monkeypatch.setitem(ablations.DATASETS, "digits", Protocol(load_digits_tasks, (3,)))
+    anew = partial(load_digits_tasks)  # unlike any other, so that nothing is read from a cache
+    monkeypatch.setitem(ablations.DATASETS, "digits", Protocol(anew, (3,)))
     monkeypatch.setattr(ablations, "FRACTIONS", (1.0, 0.1))
     monkeypatch.setattr(ablations, "CODE_PENALTIES", (0.0, 0.1))
     monkeypatch.setitem(ablations.STEP_SIZE, "n_components", 20)
     few = replace(ABLATIONS["size"], parts=lambda tasks: (20, 64))
     monkeypatch.setitem(ablations.ABLATIONS, "size", few)
-    ablations._split.cache_clear()
     write_choices(tmp_path / "base", CHOSEN)
     folders = {"out": tmp_path / "out", "base": tmp_path / "base"}
     return folders | {"datasets": ["digits"], "progress": False}
@@ -141,7 +141,8 @@ def test_the_order_in_which_units_run_does_not_matter(small, monkeypatch, tmp_pa
     rows = run(small, "size")
     backwards = replace(ablations.ABLATIONS["size"], parts=lambda tasks: (64, 20))
     monkeypatch.setitem(ablations.ABLATIONS, "size", backwards)
-    ablations._split.cache_clear()
+    anew = Protocol(partial(load_digits_tasks), (3,))
+    monkeypatch.setitem(ablations.DATASETS, "digits", anew)
     again = run(small, "size", out=tmp_path / "again")
     assert again != rows
     order = partial(map, lambda r: tuple(r.values()))

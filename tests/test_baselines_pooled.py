@@ -75,7 +75,7 @@ def test_split_keeps_sparse_rows_and_labels_of_mixed_types():
         ([[0.0], [1.0]], [0, 1], ["a", None], r"tasks\[1\] is None"),
         ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\]=nan is not equal"),
         ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\]=\['a'\] is not hashable"),
-        ([0.0, 1.0], [0, 1], ["a", "a"], "Expected 2D array"),
+        ([0.0, 1.0], [0, 1], ["a", "a"], "X has shape .*two axes"),
     ],
 )
 def test_split_refuses(X, y, tasks, said):

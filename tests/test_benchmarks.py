@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tangle import ROOT
-
 from benchmarks import __main__ as bench
 from benchmarks import loops, worker
 from benchmarks.growth import STEPS, Step, measure
 from benchmarks.rows import ELSEWHERE, ROWS, WIDTHS, Row
+from tangle import ROOT
+
 from lml.oasis import passive_aggressive_step
 from lml.studies.results import append_rows, read_rows
 from lml.triplets import sample_triplets
@@ -274,17 +274,17 @@ def test_a_step_is_measured_at_every_size():
 
 
 def test_every_peer_elsewhere_is_pinned_and_every_loader_finds_its_packages():
-    text = (ROOT / "benchmarks" / "requirements-peers.txt").read_text()
+    text = (ROOT / "requirements" / "peers.txt").read_text()
     pins = dict(re.findall(r"^([\w-]+)==(\S+)$", text, re.MULTILINE))
     assert set(ELSEWHERE) <= set(pins)
-    ours = (ROOT / "requirements.txt").read_text()
+    ours = (ROOT / "requirements" / "newest.txt").read_text()
     shared = dict(re.findall(r"^([\w-]+)==(\S+)$", ours, re.MULTILINE))
     clash = {name for name in pins if shared.get(name, pins[name]) != pins[name]}
     assert clash == {"scikit-learn"}  # the reason for an environment of their own
 
 
 def test_the_command_lists_its_rows():
-    command = [sys.executable, "-m", "benchmarks", "--help"]
+    command = [sys.executable, "-m", "tools.benchmarks", "--help"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert all(name in told.replace("\n", "") or name in told for name in ("oasis-raw", "lml-task"))
     assert not set(ROWS) & set(STEPS)
@@ -292,7 +292,7 @@ def test_the_command_lists_its_rows():
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc of Linux")
 def test_memory_of_the_parent_is_not_counted():
-    child = "from benchmarks.worker import peak_megabytes as p; print(p())"
+    child = "from tools.benchmarks.worker import peak_megabytes as p; print(p())"
     parent = (
         "import subprocess, sys; much = bytearray(b'x' * 400_000_000); "
         f"print(subprocess.check_output([sys.executable, '-c', {child!r}], text=True))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 
@@ -87,11 +88,22 @@ def test_a_task_that_cannot_be_learnt_leaves_the_learner_as_it_was(n_jobs):
     assert learner.tasks_ == before[1]
 
 
-def test_without_a_seed_a_table_is_learnt_from_one_root():
+def count_draws(monkeypatch, real=np.random.SeedSequence):
+    """Instead of entropy of the system, 1 at the first draw, then 2, ..."""
+    draws = itertools.count(1)
+
+    def sequence(entropy=None):
+        return real(next(draws) if entropy is None else entropy)
+
+    monkeypatch.setattr(np.random, "SeedSequence", sequence)
+
+
+def test_without_a_seed_a_table_is_learnt_from_one_root(monkeypatch):
+    count_draws(monkeypatch)
     with joblib.parallel_config("threading"):
         learner = LifelongMetricLearner(BASES["oasis"], n_jobs=2).fit(X, Y, tasks=NAMES)
+    count_draws(monkeypatch)
     again = LifelongMetricLearner(BASES["oasis"], random_state=None)
-    again._state = type(learner._state)(root=learner._state.root, n_features=64)
     for task in TASKS:
         again.partial_fit(task.X_train, task.y_train, task=task.name)
     assert_same(learner, again)

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
-from tangle import ROOT
 
 from lml.studies import comparison
 from lml.studies.comparison import (
@@ -25,7 +25,8 @@ from lml.studies.comparison import (
     split_errors,
 )
 
-PAPER = ROOT / "results" / "paper.csv"
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+PAPER = RESULTS / "paper.csv"
 
 
 def make_rows(errors, systems=("a", "b"), tasks=("x", "y"), n_train=30, n_test=70, **more):
@@ -298,7 +299,7 @@ def test_the_paper_is_typed_in_whole():
     assert by_name["usps", "lifelong-scml", "0-1"]["unit"] == pytest.approx(0.01)
     assert len({(r["dataset"], r["task"]) for r in paper if r["bold"]}) == 5 + 6 + 5
     with pytest.raises(FileNotFoundError, match=r"paper\.csv"):
-        read_paper(ROOT / "results" / "none.csv")
+        read_paper(RESULTS / "none.csv")
 
 
 def test_public_names():

@@ -12,6 +12,9 @@ from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
 
+from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest
+from lml.oasis import OASIS
 from lml.utils.linalg import dense, is_symmetric, scaled, scaled_norm, svd, times_transpose
 from lml.utils.validation import (
     InvalidParameterError,
@@ -256,6 +259,34 @@ def test_names_of_columns_are_those_of_a_frame():
     assert column_names(X0) is None
 
 
+@pytest.mark.parametrize("flat", [X0[0], X0[0].tolist(), 3.0, pd.Series(X0[0])], ids=type)
+def test_an_argument_of_one_axis_is_named_with_what_to_do(flat):
+    said = r"has shape .*, but two axes .*reshape\(1, -1\) has one row"
+    fitted = OASIS(n_steps=5, random_state=0).fit(X0, Y0)
+    for name, call in {
+        "X": lambda: OASIS().fit(flat, Y0),
+        "references": lambda: k_nearest(fitted.metric_, X0, flat, "distance", 1),
+        "factor": lambda: FactoredMetric(1.0, flat, [1.0]),
+        "L": lambda: check_dense(flat, "L"),
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name} {said}"):
+            call()
+    with pytest.raises(ValueError, match=f"^X {said}"):
+        fitted.transform(flat)
+
+
+def test_an_array_that_is_ready_is_neither_copied_nor_converted():
+    assert check_matrix(X0) is X0
+    turned = np.asfortranarray(X0)
+    assert check_matrix(turned) is turned
+    assert check_matrix(turned, order="C").flags.c_contiguous
+    for value in (np.nan, -np.inf, -1e300):
+        spoilt = X0.copy()
+        spoilt[2, 1] = value
+        with pytest.raises(ValueError, match=r"^X\[2, 1\] is|^X holds a number of size 1e\+300"):
+            check_matrix(spoilt)
+
+
 def test_a_dense_array_may_hold_any_finite_number():
     assert check_dense([[1e300]], "L").tolist() == [[1e300]]
     assert check_dense([1, 2], "L", ensure_2d=False).dtype == np.float64
@@ -263,7 +294,7 @@ def test_a_dense_array_may_hold_any_finite_number():
         check_dense([[0, np.inf]], "L")
     with pytest.raises(TypeError, match="dense data is required"):
         check_dense(sparse.csr_array(X0), "L")
-    with pytest.raises(ValueError, match="Expected 2D array"):
+    with pytest.raises(ValueError, match="two axes"):
         check_dense([1.0], "L")
 
 

@@ -172,11 +172,11 @@ WAITING = {
 def test_a_queue_that_does_not_belong_is_refused(said, tmp_path):
     path, learner = tmp_path / "s.npz", learn(make_learner(max_old_tasks=1), range(8))
     learner.save(path)
-    _, meta, arrays = read_state(path, "LifelongMetricLearner", [1])
+    meta, arrays = read_state(path, "LifelongMetricLearner")
     assert meta["state"]["moves"] == ["C", 3, 4, 4]
     assert arrays["queue"].reshape(-1, 2)[:, 1].tolist() == [3, 3, 4, 4, 5, 5, 6, 6]
     WAITING[said](meta["state"], arrays)
-    write_state(path, "LifelongMetricLearner", 1, meta, arrays)
+    write_state(path, "LifelongMetricLearner", meta, arrays)
     with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
         LifelongMetricLearner.load(path)
     error.match(said)
@@ -187,7 +187,7 @@ def saved(tmp_path):
     """A saved learner with a memory, and the two parts of its file."""
     learner = learn(make_learner(gradient_memory=2))
     learner.save(tmp_path / "s.npz")
-    _, meta, arrays = read_state(tmp_path / "s.npz", "LifelongMetricLearner", [1])
+    meta, arrays = read_state(tmp_path / "s.npz", "LifelongMetricLearner")
     return tmp_path / "s.npz", meta, arrays
 
 
@@ -285,7 +285,7 @@ FAULTS = {
 def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta, arrays)
-    write_state(path, "LifelongMetricLearner", 1, meta, arrays)
+    write_state(path, "LifelongMetricLearner", meta, arrays)
     with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
         LifelongMetricLearner.load(path)
     error.match(said)
@@ -293,11 +293,8 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused(said, saved):
 
 def test_a_state_of_something_else_is_refused(saved):
     path, meta, arrays = saved
-    write_state(path, "Other", 1, meta, arrays)
+    write_state(path, "Other", meta, arrays)
     with pytest.raises(ValueError, match="kind is 'Other', not 'LifelongMetricLearner'"):
-        LifelongMetricLearner.load(path)
-    write_state(path, "LifelongMetricLearner", 2, meta, arrays)
-    with pytest.raises(ValueError, match="version is 2, not 1, which this release reads"):
         LifelongMetricLearner.load(path)
 
 
@@ -330,7 +327,7 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
             name = rng.choice(list(table))
             shape = rng.integers(0, 8, size=rng.integers(0, 4))
             table[name] = rng.normal(size=shape).astype(rng.choice(["f8", "f4", "i8"]))
-        write_state(path, "LifelongMetricLearner", 1, text, table)
+        write_state(path, "LifelongMetricLearner", text, table)
         try:
             learner = LifelongMetricLearner.load(path)
         except ValueError as error:

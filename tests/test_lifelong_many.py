@@ -19,6 +19,7 @@ from scipy import sparse
 
 from lml import dictionary, lifelong
 from lml.oasis import OASIS
+from lml.scml import SCML
 
 BASES = ("oasis", "scml")  # by name
 
@@ -44,7 +45,6 @@ def test_codes_that_wait_are_those_that_follow_every_move(most):
     assert list(learner.codes_) == list(expected)
     for task, code in expected.items():
         np.testing.assert_allclose(learner.codes_[task], code, atol=1e-10)
-        np.testing.assert_array_equal(learner.codes_[task], learner._state.codes[task])
     assert (learner.state_parts_["moves"] == 0) == (most >= 17)
 
 
@@ -97,8 +97,7 @@ def test_a_learner_whose_codes_wait_goes_on_bit_for_bit(again, tmp_path):
         if number in (11, 23):
             for one in (learner, twin):
                 one.forget((number * 7) % 19)
-    for array in (*learner._state.codes.stored, *learner._state.codes.moves):
-        assert not array.flags.writeable
+    assert not any(code.flags.writeable for code in learner.codes_.values())
     held = sum(array.nbytes for array in arrays_of(vars(learner)))
     assert held <= learner.state_nbytes_
 
@@ -135,10 +134,12 @@ def test_a_late_task_does_the_work_of_an_early_one(more, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [np.array, sparse.csr_array])
-@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
+@pytest.mark.parametrize(
+    "base", [OASIS(n_steps=100), SCML(n_basis=20, n_steps=50)], ids=["oasis", "scml"]
+)
 def test_nothing_grows_with_the_rows_or_the_visits(rows, base, tmp_path):
     sizes = []
-    for n, visits in ((12, 1), (1200, 1), (12, 9)):
+    for n, visits in ((12, 1), (240, 1), (12, 4)):
         learner = make_learner(base_learner=base, gradient_memory=2, dictionary_loss="hinge")
         for visit in range(visits):
             for number, task in enumerate(NAMES):

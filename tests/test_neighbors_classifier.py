@@ -1,4 +1,4 @@
-"""The k-NN classifier: labels, weights, learners, against scikit-learn and repetition."""
+"""The k-NN classifier: labels and learners, against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -22,28 +22,8 @@ def rng():
     return np.random.default_rng(0)
 
 
-WEIGHT_CHECKS = [
-    "check_sample_weights_pandas_series",
-    "check_sample_weights_not_an_array",
-    "check_sample_weights_list",
-    "check_all_zero_sample_weights_error",
-    "check_sample_weights_shape",
-    "check_sample_weights_not_overwritten",
-    "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data",
-    "check_classifiers_one_label_sample_weights",
-]
-
-
-def expected_failures(estimator):
-    """Repeated rows would change what a learner of a metric learns: it takes no weights."""
-    reason = "weights of rows are refused where the metric has yet to be learned"
-    return {} if estimator.estimator is None else dict.fromkeys(WEIGHT_CHECKS, reason)
-
-
 @parametrize_with_checks(
-    [MetricKNeighborsClassifier(), MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0))],
-    expected_failed_checks=expected_failures,
+    [MetricKNeighborsClassifier(), MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0))]
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
@@ -267,85 +247,12 @@ def test_sparse_rows_with_long_indices():
     np.testing.assert_array_equal(model.predict(long), plain.predict(X))
 
 
-def repeated_vote(rows, y, weights, queries, k):
-    again = np.repeat(np.arange(len(y)), weights)
-    return MetricKNeighborsClassifier(n_neighbors=k).fit(rows[again], y[again]).predict(queries)
-
-
-@pytest.mark.parametrize("k", [1, 2, 5, 11])
-@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
-def test_whole_weights_are_repetitions(rng, k, form):
-    rows, y, queries = rng.normal(size=(30, 4)), rng.integers(4, size=30), rng.normal(size=(200, 4))
-    weights = rng.integers(0, 5, size=30)
-    model = MetricKNeighborsClassifier(n_neighbors=k).fit(form(rows), y, sample_weight=weights)
-    expected = repeated_vote(rows, y, weights, queries, k)
-    np.testing.assert_array_equal(model.predict(form(queries)), expected)
-    assert model.references_.shape[0] == np.count_nonzero(weights)
-    assert np.any(
-        expected != MetricKNeighborsClassifier(n_neighbors=k).fit(rows, y).predict(queries)
-    )
-
-
-def test_weights_that_are_not_whole_scale_with_the_votes(rng):
-    rows, y, queries = rng.normal(size=(30, 4)), rng.integers(3, size=30), rng.normal(size=(99, 4))
-    weights = rng.integers(1, 4, size=30)
-    model = MetricKNeighborsClassifier(n_neighbors=2).fit(rows, y, sample_weight=weights / 4)
-    np.testing.assert_array_equal(
-        model.predict(queries), repeated_vote(rows, y, weights, queries, 8)
-    )
-    model.set_params(n_neighbors=5)  # read when it is asked, with weights as without
-    expected = repeated_vote(rows, y, weights, queries, 20)
-    np.testing.assert_array_equal(model.predict(queries), expected)
-
-
-class Counting(MetricKNeighborsClassifier):
-    """Notes how many neighbours it asks for."""
-
-    def kneighbors(self, X=None, n_neighbors=None):
-        self.asked = n_neighbors
-        return super().kneighbors(X, n_neighbors)
-
-
-def test_as_many_neighbours_are_asked_as_may_be_needed_and_not_one_more(rng):
-    rows, y, weights = rng.normal(size=(30, 4)), np.arange(30) % 3, rng.integers(1, 4, size=30)
-    model = Counting().fit(rows, y, sample_weight=weights / 4)
-    for votes in range(1, 15):
-        model.set_params(n_neighbors=votes).predict(rows)
-        lightest = np.sort(weights)[: model.asked]
-        assert lightest.sum() >= 4 * votes > lightest[:-1].sum()
-
-
-def test_weights_count_votes_of_a_metric_that_has_been_learned(rng):
+def test_a_frozen_learner_is_not_taught_again(rng):
     rows, y, queries = rng.normal(size=(40, 4)), rng.integers(2, size=40), rng.normal(size=(99, 4))
-    weights = rng.integers(0, 4, size=40)
     learner = SCML(n_basis=8, n_steps=200, random_state=0).fit(rows, y)
-    model = MetricKNeighborsClassifier(FrozenEstimator(learner), n_neighbors=5)
-    found = model.fit(rows, y, sample_weight=weights).predict(queries)
-    images = learner.transform(rows), learner.transform(queries)
-    np.testing.assert_array_equal(found, repeated_vote(images[0], y, weights, images[1], 5))
+    model = MetricKNeighborsClassifier(FrozenEstimator(learner), n_neighbors=5).fit(rows, y)
+    oracle = MetricKNeighborsClassifier(n_neighbors=5).fit(learner.transform(rows), y)
+    np.testing.assert_array_equal(
+        model.predict(queries), oracle.predict(learner.transform(queries))
+    )
     assert model.estimator_.estimator is learner
-
-
-@pytest.mark.parametrize(
-    ("weights", "said"),
-    [
-        (np.ones((6, 1)), r"sample_weight has shape \(6, 1\): give \(6,\)"),
-        (np.ones(5), r"sample_weight has shape \(5,\)"),
-        ([1, 1, -0.5, 1, 1, 1], r"sample_weight\[2\] is -0.5"),
-        (np.zeros(6), "all weights are zero"),
-        ([1, 1, np.nan, 1, 1, 1], "sample_weight contains NaN"),
-        (np.full(6, 0.4), "sample_weight sums to 2.4, but n_neighbors is 3"),
-    ],
-)
-def test_weights_that_cannot_be_used(rng, weights, said):
-    model = MetricKNeighborsClassifier().fit(rng.normal(size=(6, 2)), [0, 1] * 3)
-    kept = vars(model).copy()
-    with pytest.raises(ValueError, match=said):
-        model.fit(rng.normal(size=(6, 2)), [0, 1] * 3, sample_weight=weights)
-    assert vars(model) == kept
-
-
-def test_weights_are_refused_where_the_metric_would_change(rng):
-    model = MetricKNeighborsClassifier(SCML(n_basis=8, n_steps=200))
-    with pytest.raises(ValueError, match=r"metric that SCML learns: repeat the rows, or fit"):
-        model.fit(rng.normal(size=(6, 2)), [0, 1] * 3, sample_weight=np.ones(6))

@@ -337,7 +337,7 @@ def test_a_stream_that_repeats_one_triplet_updates_until_it_is_cured(D, monkeypa
     rng = np.random.default_rng(0)
     X = 0.1 * rng.normal(size=(60, D))
     triplets = np.tile([[0, 1, 2]], (200, 1))
-    monkeypatch.setattr("lml.oasis.sample_triplets", lambda *args: triplets)
+    monkeypatch.setattr("lml.oasis.draw_triplets", lambda *args: triplets)
     model = OASIS(0.5, n_steps=200).fit(X, np.arange(60) // 2)
     size = X[0] @ X[0] * ((X[1] - X[2]) @ (X[1] - X[2]))
     left = 1 - X[0] @ (X[1] - X[2])

@@ -64,7 +64,7 @@ def test_more_components_than_features_are_clipped_as_documented():
     assert initial_dictionary(X0, Y0, 50).shape == (4, 4)
     assert complete_dictionary(np.eye(4)[:1], X0, 50).shape == (4, 4)
     assert ELLA(n_components=50).partial_fit(X0, Y0, task="t").dictionary_.shape == (4, 50)
-    assert FactoredMetric.identity(4).compress(rank=50).rank_bound <= 4
+    assert FactoredMetric.identity(4).compress(rank=50).factor.shape[0] <= 4
 
 
 @pytest.mark.parametrize("make", [lifelong_oasis, lifelong_scml])
@@ -142,13 +142,13 @@ def test_a_file_whose_parameters_cannot_be_used_is_refused_when_it_is_loaded(
 ):
     path, kind = tmp_path / "state", "LifelongMetricLearner"
     lifelong_oasis().partial_fit(X0, Y0, task="a").save(path)
-    version, meta, arrays = read_state(path, kind, (1, 2))
+    meta, arrays = read_state(path, kind)
     part = meta["parameters"]
     for key in place[:-1]:
         part = part[key]
     assert place[-1] in part
     part[place[-1]] = value
-    write_state(path, kind, version, meta, arrays)
+    write_state(path, kind, meta, arrays)
     with pytest.raises(ValueError, match="cannot be used as a state"):
         LifelongMetricLearner.load(path)
 
@@ -171,11 +171,6 @@ def test_a_stream_of_no_tasks_is_refused(tasks):
 
 
 # --- weights ------------------------------------------------------------------------------
-
-
-def test_weights_whose_sum_overflows_are_refused():
-    with pytest.raises(ValueError, match="sample_weight"):
-        MetricKNeighborsClassifier().fit(X0, Y0, sample_weight=np.full(len(Y0), 1e308))
 
 
 @pytest.mark.parametrize("weights", [np.zeros(12), -np.ones(12), np.full(12, 1e308)])

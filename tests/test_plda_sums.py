@@ -142,13 +142,13 @@ def test_the_work_of_a_visit_does_not_grow_with_the_number_of_tasks(more, monkey
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_after_a_thousand_tasks_the_sums_are_those_of_the_codes(keyed):
+def test_after_hundreds_of_tasks_the_sums_are_those_of_the_codes(keyed):
     learner = LifelongPLDA(random_state=0, max_old_tasks=32, shared_labels=keyed, **GIVEN)
-    for k in range(1000):
+    for k in range(300):
         learner.partial_fit(*rows(k, 6, 3), task=k)
         if k % 10 == 9:
             learner.partial_fit(*rows(k + 5000, 6, 3), task=k - 7).forget(k - 4)
-    assert len(learner.tasks_) == 900
+    assert len(learner.tasks_) == 270
     assert_sums_are_those_of_the_codes(learner)
 
 
@@ -222,10 +222,10 @@ def test_a_number_of_old_tasks_that_cannot_be_used_is_named(value):
 
 def test_a_failed_visit_and_an_interrupt_leave_the_sums():
     learner = learned(9)
-    before, state = scores(learner), learner._state
+    before, state = scores(learner), learner.state_
     with pytest.raises(ValueError, match="features"):
         learner.partial_fit(X0[:, :3], np.arange(9) % 2, task="u")
-    assert learner._state is state
+    assert learner.state_ is state
     at_step = partial(interrupts.at_step, (base, plda, selection, statistics))
     calls = [lambda one: one.partial_fit(*rows(5), task="new"), lambda one: one.forget(4)]
     calls.append(lambda one: one.partial_fit(*rows(5), task=2))
@@ -235,12 +235,12 @@ def test_a_failed_visit_and_an_interrupt_leave_the_sums():
             try:
                 done, _ = at_step(number, stop, lambda twin=twin, call=call: call(twin))
             except KeyboardInterrupt:
-                assert twin._state is state or number > 10
+                assert twin.state_ is state or number > 10
             else:
                 assert done
                 break
         assert number > 10
-    assert learner._state is state
+    assert learner.state_ is state
     for task, answer in scores(learner).items():
         np.testing.assert_array_equal(answer, before[task])
 
@@ -273,7 +273,7 @@ def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
 def saved(tmp_path):
     path = tmp_path / "s.npz"
     learned(11, shared_labels=True).save(path)
-    _, meta, arrays = read_state(path, "LifelongPLDA", [1])
+    meta, arrays = read_state(path, "LifelongPLDA")
     assert meta["state"]["move"]
     return path, meta, arrays
 
@@ -347,6 +347,6 @@ FAULTS = {
 def test_a_file_whose_sums_do_not_fit_is_refused(said, saved):
     path, meta, arrays = saved
     FAULTS[said](meta["state"], arrays)
-    write_state(path, "LifelongPLDA", 1, meta, arrays)
+    write_state(path, "LifelongPLDA", meta, arrays)
     with pytest.raises(ValueError, match=said):
         LifelongPLDA.load(path)

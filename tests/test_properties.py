@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from draws import SCALES, few, labels, seeds, tables
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
@@ -252,6 +252,7 @@ def test_the_cap_of_oasis_is_not_free_of_units():
     assert not np.allclose(16 * moved, held, rtol=0.01)
 
 
+@settings(max_examples=10)
 @given(tables(least=14), SCALES)
 def test_learners_in_units_of_the_rows_scale_with_them(table, c):
     """Metrics divided by c^2, objectives as they were, to the bit."""

@@ -223,13 +223,13 @@ META = {"tasks": ["paris", ["a", 1], None], "root": 2**100, "text": "ä"}
 
 @pytest.fixture
 def path(tmp_path):
-    write_state(tmp_path / "s.npz", "toy", 3, META, ARRAYS)
+    write_state(tmp_path / "s.npz", "toy", META, ARRAYS)
     return tmp_path / "s.npz"
 
 
 def equal(found):
-    version, meta, arrays = found
-    return version == 3 and meta == META and plain_arrays(arrays) == plain_arrays(ARRAYS)
+    meta, arrays = found
+    return meta == META and plain_arrays(arrays) == plain_arrays(ARRAYS)
 
 
 def plain_arrays(arrays):
@@ -237,14 +237,14 @@ def plain_arrays(arrays):
 
 
 def test_a_state_comes_back_and_owns_its_arrays(path):
-    found = read_state(path, "toy", [2, 3])
+    found = read_state(path, "toy")
     assert equal(found)
-    assert all(array.flags.owndata and array.flags.writeable for array in found[2].values())
+    assert all(array.flags.owndata and array.flags.writeable for array in found[1].values())
 
 
 def test_the_same_state_gives_the_same_bytes(path, tmp_path):
     time.sleep(0.01)
-    write_state(tmp_path / "t.npz", "toy", 3, META, ARRAYS)
+    write_state(tmp_path / "t.npz", "toy", META, ARRAYS)
     assert (tmp_path / "t.npz").read_bytes() == path.read_bytes()
 
 
@@ -252,7 +252,7 @@ def test_other_byte_order_and_strides_are_stored_alike(path, tmp_path):
     wide = np.zeros((3, 8))
     wide[:, ::2] = ARRAYS["dictionary"]
     arrays = {**ARRAYS, "dictionary": wide[:, ::2], "codes": ARRAYS["codes"].astype(">f8")}
-    write_state(tmp_path / "t.npz", "toy", 3, META, arrays)
+    write_state(tmp_path / "t.npz", "toy", META, arrays)
     assert (tmp_path / "t.npz").read_bytes() == path.read_bytes()
 
 
@@ -271,7 +271,7 @@ def test_other_byte_order_and_strides_are_stored_alike(path, tmp_path):
 def test_an_array_that_cannot_be_stored_is_named_and_nothing_is_written(path, array, error):
     before = path.read_bytes()
     with pytest.raises(error, match="array codes"):
-        write_state(path, "toy", 3, META, {**ARRAYS, "codes": array})
+        write_state(path, "toy", META, {**ARRAYS, "codes": array})
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -282,7 +282,7 @@ def test_an_array_that_cannot_be_stored_is_named_and_nothing_is_written(path, ar
 def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, monkeypatch, stage, error, first):
     path = tmp_path / "s.npz"
     if not first:
-        write_state(path, "toy", 3, META, ARRAYS)
+        write_state(path, "toy", META, ARRAYS)
     before = path.read_bytes() if path.exists() else None
 
     def stop(*args, **kwargs):
@@ -294,7 +294,7 @@ def test_whatever_stops_the_writer_the_old_file_stays(tmp_path, monkeypatch, sta
     with monkeypatch.context() as patch:
         patch.setattr(where, stop)
         with pytest.raises(type(error) if isinstance(error, Exception) else error):
-            write_state(path, "toy", 4, "new", {})
+            write_state(path, "toy", "new", {})
     assert (path.read_bytes() if path.exists() else None) == before
     assert list(tmp_path.iterdir()) == ([] if first else [path])
 
@@ -303,21 +303,21 @@ def test_a_reader_that_opened_the_old_file_reads_it_to_its_end(path):
     before = path.read_bytes()
     with open(path, "rb") as file:
         head = file.read(100)
-        write_state(path, "toy", 4, "new", {})
+        write_state(path, "toy", "new", {})
         assert head + file.read() == before
-    assert read_state(path, "toy", [4]) == (4, "new", {})
+    assert read_state(path, "toy") == ("new", {})
 
 
 def test_links_are_followed_and_folders_must_exist(path, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(path)
-    write_state(link, "toy", 4, "new", {})
+    write_state(link, "toy", "new", {})
     assert link.is_symlink()
-    assert read_state(path, "toy", [4])[1] == "new"
+    assert read_state(path, "toy")[0] == "new"
     with pytest.raises(FileNotFoundError):
-        write_state(tmp_path / "nowhere" / "s", "toy", 4, "new", {})
+        write_state(tmp_path / "nowhere" / "s", "toy", "new", {})
     with pytest.raises(OSError, match="irectory"):
-        write_state(tmp_path, "toy", 4, "new", {})
+        write_state(tmp_path, "toy", "new", {})
     assert sorted(tmp_path.iterdir()) == [link, path]
 
 
@@ -387,12 +387,13 @@ def hostile(path):
         "bytes of array codes is 143, not 144": {**parts, "codes.npy": npy(codes)[:-1]},
         "bytes of array codes is 145, not 144": {**parts, "codes.npy": npy(codes) + b"x"},
         r"version of codes\.npy": {**parts, "codes.npy": npy(codes).replace(b"\x01\0", b"\x02\0")},
-        "format is .*not lml state": with_header(parts, lambda h: h.update(format="other")),
-        "format is 3, not": with_header(parts, lambda h: 3),
+        "format is .*not 'lml state 1', which this": with_header(
+            parts, lambda h: h.update(format="other")
+        ),
+        "header is 3, not": with_header(parts, lambda h: 3),
         "kind is 'Other', not 'toy'": with_header(parts, lambda h: h.update(kind="Other")),
-        "version is 4, not 3, which": with_header(parts, lambda h: h.update(version=4)),
-        "version is True, not 3, which": with_header(parts, lambda h: h.update(version=True)),
-        "version is None, not 3": with_header(parts, lambda h: h.pop("version") and None),
+        "format is 'lml state 2'": with_header(parts, lambda h: h.update(format="lml state 2")),
+        "format is None, not": with_header(parts, lambda h: h.pop("format") and None),
         "entries of the header is": with_header(parts, lambda h: h.update(more=1)),
         "arrays is 3, not an object": with_header(parts, lambda h: h.update(arrays=3)),
         r"array codes .*not \['<f8', \[3\]\]": with_header(
@@ -405,32 +406,27 @@ def hostile(path):
     }
 
 
-@pytest.mark.parametrize("said", list(range(24)))
+@pytest.mark.parametrize("said", list(range(23)))
 def test_a_file_with_one_fault_is_refused_and_named(path, said):
     faults = hostile(path)
-    assert len(faults) == 24
+    assert len(faults) == 23
     match, parts = list(faults.items())[said]
     bad = rebuild(path.parent / "bad.npz", parts)
     with pytest.raises(ValueError, match=r"bad\.npz' cannot be used as a state: ") as error:
-        read_state(bad, "toy", [3])
+        read_state(bad, "toy")
     error.match(match)
     assert not (path.parent / "mark").exists()
-
-
-def test_unknown_versions_are_named(path):
-    with pytest.raises(ValueError, match="version is 3, not 1 or 2, which this release reads"):
-        read_state(path, "toy", (1, 2))
 
 
 def test_files_that_are_no_archives(tmp_path):
     for data in (b"", b"x" * 1000, npy(np.ones(3)), b"PK\x05\x06" + bytes(18)):
         (tmp_path / "bad").write_bytes(data)
         with pytest.raises(ValueError, match="bad' cannot be used"):
-            read_state(tmp_path / "bad", "toy", [3])
+            read_state(tmp_path / "bad", "toy")
     with pytest.raises(FileNotFoundError):
-        read_state(tmp_path / "nowhere", "toy", [3])
+        read_state(tmp_path / "nowhere", "toy")
     with pytest.raises(IsADirectoryError):
-        read_state(tmp_path, "toy", [3])
+        read_state(tmp_path, "toy")
 
 
 def header_of(shape):
@@ -473,7 +469,7 @@ def test_a_bomb_is_refused_in_little_memory_and_time(path, bomb):
     started = time.perf_counter()
     try:
         with pytest.raises(ValueError, match=r"bad\.npz"):
-            read_state(bad, "toy", [3])
+            read_state(bad, "toy")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -523,14 +519,14 @@ def test_damaged_files_give_an_error_or_the_same_state(path):
     for data in mutants(raw, parts, rng, 600):
         bad.write_bytes(data)
         try:
-            found = read_state(bad, "toy", [3])
+            found = read_state(bad, "toy")
         except ValueError as error:
             refused += "bad.npz" in str(error)
             continue
         read += 1
         other += not equal(found)  # under a right checksum a number may have another value
-        assert set(found[2]) == set(ARRAYS)
-        for name, array in found[2].items():
+        assert set(found[1]) == set(ARRAYS)
+        for name, array in found[1].items():
             assert (array.shape, array.dtype) == (ARRAYS[name].shape, ARRAYS[name].dtype)
             assert np.isfinite(array).all()
     peak = tracemalloc.get_traced_memory()[1]
@@ -546,7 +542,7 @@ def test_damaged_files_give_an_error_or_the_same_state(path):
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_what_stops_a_member_half_way_is_what_is_raised(tmp_path, monkeypatch, stopped):
     path = tmp_path / "s"
-    write_state(path, "toy", 1, {}, {"a": np.arange(3.0)})
+    write_state(path, "toy", {}, {"a": np.arange(3.0)})
     before, expected = path.read_bytes(), stopped if isinstance(stopped, type) else type(stopped)
 
     def close(self):
@@ -554,7 +550,7 @@ def test_what_stops_a_member_half_way_is_what_is_raised(tmp_path, monkeypatch, s
 
     monkeypatch.setattr(zipfile._ZipWriteFile, "close", close)
     with pytest.raises(expected):
-        write_state(path, "toy", 1, {}, {"a": np.ones(3)})
+        write_state(path, "toy", {}, {"a": np.ones(3)})
     monkeypatch.undo()
     gc.collect()
     assert path.read_bytes() == before

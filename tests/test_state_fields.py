@@ -5,9 +5,11 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lml.state import (
     ArrayField,
+    MatrixField,
     OptionalField,
     RecordField,
     SizeField,
@@ -81,6 +83,27 @@ def test_a_state_comes_back_with_its_types_orders_and_names():
     again = {}
     assert pack(STATE, found, again) == form
     assert all(again[name].tobytes() == array.tobytes() for name, array in arrays.items())
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, np.array, sparse.csr_array])
+def test_a_matrix_comes_back_dense_or_sparse_as_it_was(form):
+    A = form(np.array([[0.0, 1.5, 0.0], [2.0, 0.0, 0.0]]))
+    field = RecordField(
+        dict, {"weights": ArrayField(("n",)), "X": MatrixField("n", "D")}, parts=dict
+    )
+    arrays = {}
+    form = json.loads(json.dumps(pack(field, {"weights": np.ones(2), "X": A}, arrays)))
+    found = unpack(field, form, arrays)["X"]
+    assert type(found) is type(A)
+    if sparse.issparse(A):
+        for part in ("data", "indices", "indptr"):
+            assert getattr(found, part).dtype == getattr(A, part).dtype
+            np.testing.assert_array_equal(getattr(found, part), getattr(A, part))
+    else:
+        np.testing.assert_array_equal(found, A)
+        assert found.flags.f_contiguous == A.flags.f_contiguous
+    with pytest.raises(ValueError, match=r"X.* is (\[2, 3\]|2), not (\[1, 3\]|1)"):
+        unpack(field, {**form, "weights": ["C", 1]}, {**arrays, "weights": np.ones(1)})
 
 
 def test_what_comes_back_owns_its_numbers():

@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import tracemalloc
 import zipfile
+import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 from public_files import (
     described,
     is_empty,
@@ -24,8 +29,10 @@ from public_files import (
     served,
     tar,
     usps_arrays,
+    words_arrays,
     written,
 )
+from scipy.io import loadmat
 
 from lml.datasets import array_digest, load_arrays
 
@@ -222,6 +229,7 @@ SMALL = {
     "usps": {"usps.npz": usps_arrays()},
     "isolet": {"isolet.npz": isolet_arrays()},
     "sentiment_raw": review_arrays(least=2),
+    "sentiment_words200": {"sentiment_mt.npz": words_arrays()},
 }
 
 
@@ -255,6 +263,54 @@ def test_bombs_are_neither_downloaded_nor_unpacked(kind, refuse):
         tracemalloc.stop()
 
 
+def z_bomb(bits):
+    """A text of one letter by `compress`: each code is a letter longer than the one before."""
+    codes = iter([97, *range(257, 2**bits)])
+    packed = b"\x1f\x9d\x90"
+    for width in range(9, bits + 1):
+        for _ in range(2 ** (width - 4)):
+            group = sum(next(codes) << width * k for k in range(8))
+            packed += group.to_bytes(width, "little")
+    return packed
+
+
+def mat_bomb(n_mib):
+    """A MATLAB file whose one variable, packed, has so many MiB of zeros."""
+    tag = partial(struct.pack, "<ii")
+    head = tag(6, 8) + tag(6, 0) + tag(5, 8) + tag(n_mib * MIB // 8, 1)  # a real matrix of doubles
+    head += tag(1, 8) + b"xTrxTrxT" + tag(9, n_mib * MIB)
+    pack = zlib.compressobj(1)
+    packed = pack.compress(tag(14, len(head) + n_mib * MIB) + head)
+    packed += b"".join(pack.compress(bytes(MIB)) for _ in range(n_mib)) + pack.flush()
+    return b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM" + tag(15, len(packed)) + packed
+
+
+@pytest.mark.skipif(shutil.which("gzip") is None, reason="gzip is not installed")
+def test_bombs_for_compress_and_for_matlab_are_sound_files():
+    """The two makers write what gzip and scipy read."""
+    assert loadmat(io.BytesIO(mat_bomb(1)))["xTrxTrxT"].shape == (MIB // 8, 1)
+    done = subprocess.run(["gzip", "-dc"], input=z_bomb(10), capture_output=True, check=True)
+    assert done.stdout == b"a" * (768 * 769 // 2)
+
+
+@pytest.mark.builds
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("isolet", partial(z_bomb, 14)), ("sentiment_words200", partial(mat_bomb, 600))],
+    ids=["Z", "MATLAB"],
+)
+def test_readers_that_cannot_be_stopped_at_a_size_are_stopped_at_their_memory(
+    name, content, refuse
+):
+    """And joblib's workers are as free as before."""
+    resource = pytest.importorskip("resource")
+    ask = [delayed(resource.getrlimit)(resource.RLIMIT_AS)] * 2
+    before = Parallel(n_jobs=2)(ask)
+    refuse(name, {"one": content(), "two": b""}, "more than 536870912 bytes of memory")
+    assert Parallel(n_jobs=2)(ask) == before
+
+
 def test_reviews_of_more_words_than_the_originals(refuse):
     contents = review_contents() | {"books/positive.review": b"a:1 " * (2**21 + 1)}
     refuse("sentiment_raw", contents, "the originals 1,519,266")
@@ -273,9 +329,10 @@ def test_a_bomb_of_many_gigabytes_in_a_process_of_three(tmp_path):
 import resource
 from pathlib import Path
 from lml.datasets import COLLECTIONS
+content = Path({str(tmp_path / "zip.train.gz")!r}).read_bytes()
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
 try:
-    COLLECTIONS["usps"].sources[0].parse([Path({str(tmp_path / "zip.train.gz")!r})])
+    COLLECTIONS["usps"].sources[0].parse([content])
 except ValueError as error:
     print("refused:", error)
 """

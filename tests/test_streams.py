@@ -14,7 +14,6 @@ import pytest
 from checks import assert_same
 from registry import (
     FRESH,
-    SAVED,
     STREAMS,
     TASK_NAMES,
     X0,
@@ -42,7 +41,6 @@ from lml.evaluation import (
     forgetting,
     forward_transfer,
 )
-from lml.lifelong import LifelongMetricLearner
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 
@@ -83,15 +81,15 @@ def test_a_clone_begins_anew(name):
     assert_same(learned_numbers(after_two_tasks(fresh)), learned_numbers(model))
 
 
-@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("name", STREAMS)
 def test_a_saved_learner_goes_on_as_the_original(name, tmp_path):
     whole = after_two_tasks(STREAMS[name]())
     whole.save(tmp_path / "learner.npz")
-    loaded = LifelongMetricLearner.load(tmp_path / "learner.npz")
+    loaded = type(whole).load(tmp_path / "learner.npz")
     go_on(whole)
     go_on(loaded)
     assert_same(learned_numbers(loaded), learned_numbers(whole))
-    assert loaded.tasks_ == whole.tasks_
+    assert repr(loaded.tasks_) == repr(whole.tasks_)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

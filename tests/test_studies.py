@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import nbformat
 import pytest
-import yaml
-from tangle import ROOT
 
 from lml.studies import __main__ as command
 from lml.studies.__main__ import main
 from lml.studies.experiments import run_experiment, run_missing
 from lml.studies.results import append_rows, finished, locked, open_results, read_rows
 
+ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -263,21 +261,6 @@ def test_a_system_without_a_row_is_left_out_of_a_run(monkeypatch):
     assert calls == [("isolet", ["pooled-scml"])]
 
 
-def test_pages_that_every_user_runs_import_nothing_of_the_laboratory():
-    """Only pages that measure, the workshop and the reference do."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    allowed = {"Does it work?", "Workshop", "Reference"}
-    assert allowed <= {part["caption"] for part in toc["parts"]}
-    found = []
-    for part in toc["parts"]:
-        for entry in part["chapters"] if part["caption"] not in allowed else []:
-            path = ROOT / f"{entry['file']}.ipynb"
-            cells = nbformat.read(path, as_version=4).cells if path.exists() else []
-            code = [cell.source for cell in cells if cell.cell_type == "code"]
-            found += [path.name for text in code if "lml.studies" in text or "/results/" in text]
-    assert not found
-
-
 def test_nothing_but_the_laboratory_imports_it():
     package = ROOT / "lml"
     others = [p for p in package.rglob("*.py") if "studies" not in p.relative_to(package).parts]
@@ -286,5 +269,5 @@ def test_nothing_but_the_laboratory_imports_it():
 
 def test_parameters_are_json_that_reads_back():
     for path in RESULTS.glob("transfer-*.csv"):
-        for text in {row["parameters"] for row in read_rows(Path(path))}:
+        for text in {row["parameters"] for row in read_rows(path)}:
             assert json.dumps(json.loads(text)) == text

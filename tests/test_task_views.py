@@ -359,7 +359,7 @@ def test_pickle_copy_and_html():
 def test_the_one_check_that_scikit_learn_skips():
     """`check_array_api_input` needs an environment variable at import, so a process of its own."""
     program = """
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import estimator_checks_generator
 from lml import LMNN, OASIS, SCML, LifelongMetricLearner, MetricKNeighborsClassifier
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.single_task import TaskTransformer
@@ -368,12 +368,16 @@ oasis = OASIS(n_steps=50)
 lifelong = LifelongMetricLearner(oasis, 4, n_triplets=100, random_state=0)
 off_diagonal = OffDiagonalLearner(n_components=4, tol=1e-2)
 learners = [oasis, SCML(8, n_steps=200), LMNN(max_iter=10), off_diagonal, TaskTransformer(lifelong)]
+n_run = 0
 for estimator in [*learners, MetricKNeighborsClassifier()]:
-    for outcome in check_estimator(estimator, on_fail="raise", on_skip=None):
-        assert outcome["status"] == "passed", outcome
-print("all passed")
+    for one, check in estimator_checks_generator(estimator):
+        if "array_api" in check.func.__name__:
+            check(one)
+            n_run += 1
+print(n_run, "passed")
 """
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     command = [sys.executable, "-W", "ignore", "-c", program]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert found.stdout == "all passed\n", found.stderr
+    assert found.stdout.endswith(" passed\n"), found.stderr
+    assert int(found.stdout.split()[0]) >= 2

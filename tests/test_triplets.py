@@ -10,10 +10,8 @@ from lml import triplets as module
 from lml.metrics import FactoredMetric
 from lml.triplets import (
     all_triplets,
-    dissimilar_pairs,
     nearest_triplets,
     sample_triplets,
-    similar_pairs,
     triplet_counts,
     triplet_gradient,
     triplet_hinge,
@@ -59,14 +57,6 @@ def test_all_triplets_is_the_definition(y, self_pairs):
     sizes = [y.count(c) for c in set(y)]
     if not self_pairs:
         assert len(by_hand(y)) == sum(s * (s - 1) * (len(y) - s) for s in sizes)
-
-
-def test_pairs():
-    y = ["b", "a", "b", "c"]
-    assert similar_pairs(y).tolist() == [[0, 2], [2, 0]]
-    assert len(similar_pairs(y, self_pairs=True)) == 6
-    assert len(dissimilar_pairs(y)) == 16 - 6
-    assert similar_pairs([1, 2]).shape == dissimilar_pairs([1, 1]).shape == (0, 2)
 
 
 class Enumerated(np.random.RandomState):
@@ -319,7 +309,6 @@ I3 = FactoredMetric.identity(3)
         ),
         (lambda: triplet_loss(I3, X3, [[0, 1, 2]], "distance", margin=-1), "margin=-1"),
         (lambda: triplet_loss(I3, X3, [[0, 1, 2]], "distance", margin=np.nan), "margin=nan"),
-        (lambda: triplet_counts([[0, 1, 2]], 2, "distance"), "X has 2 rows"),
     ],
 )
 def test_errors_say_what_and_what_to_do(call, said):

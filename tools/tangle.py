@@ -27,11 +27,13 @@ import sys
 import textwrap
 import tokenize
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import yaml
+from docutils.nodes import make_id
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.myst_role import myst_role_plugin
@@ -47,6 +49,7 @@ DERIVED = re.compile(
 PARAGRAPH = re.compile(r'^([ \t]*)(.*Derived in [^\n]*(?:\n\1(?!["\s])[^\n]*)*)', re.MULTILINE)
 CONSTANT = (ast.Assign, ast.AnnAssign)
 WIDTH = 100
+SHOWN = ("text", "code_inline", "math_inline")  # what of a heading is in its anchor
 MARKDOWN = MarkdownIt().use(dollarmath_plugin).use(myst_role_plugin)
 
 
@@ -89,21 +92,14 @@ def exported(source: str) -> re.Match[str] | None:
     return EXPORT.fullmatch(source.partition("\n")[0].rstrip())
 
 
-def slugs(text: str, taken: set[str]) -> list[str]:
-    """Anchors of the headings in a markdown text, as MyST makes them; they join the taken ones."""
+def slugs(text: str) -> list[str]:
+    """Anchors of the headings of a markdown text, as the built page has them."""
     found = []
     tokens = MARKDOWN.parse(text) if re.search(r"^ {0,3}#", text, re.MULTILINE) else []
     for heading, inline in pairwise(tokens):
-        if heading.type != "heading_open":
-            continue
-        said = [t.content for t in inline.children or [] if t.type in ("text", "code_inline")]
-        slug = re.sub(r"[^\w\u4e00-\u9fff\- ]", "", "".join(said).lower().replace(" ", "-"))
-        number = 0
-        while slug in taken:
-            number += 1
-            slug = f"{slug}-{number}"
-        taken.add(slug)
-        found.append(slug)
+        if heading.type == "heading_open":
+            said = [t.content for t in inline.children or [] if t.type in SHOWN]
+            found.append(make_id("".join(said)))
     return found
 
 
@@ -135,10 +131,9 @@ def read_chapters(root: Path) -> list[Chapter]:
         name = file.removeprefix("book/")
         chapter = Chapter(name, number if numbered else None, title, labels)
         headings: list[str] = []
-        taken: set[str] = set()
         for index, (kind, source) in enumerate(sources):
             if kind == "markdown":
-                headings += slugs(source, taken)
+                headings += slugs(source)
             if kind != "code":
                 continue
             directive = exported(source)
@@ -152,6 +147,10 @@ def read_chapters(root: Path) -> list[Chapter]:
                 module = directive["module"] or name.replace("/", ".")
                 heading = headings[-1] if headings else ""
                 chapter.cells.append(Cell(chapter, index, module, rest, heading))
+        if twice := [slug for slug, count in Counter(headings).items() if count > 1]:
+            raise TangleError(
+                f"book/{name} has two headings with the anchor #{twice[0]}: rename one"
+            )
         chapters.append(chapter)
     listed = {c.name for c in chapters}
     for path in sorted((root / "book").rglob("*.ipynb")):

@@ -23,9 +23,19 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from lml.base import BaseLifelongLearner, LearnerState, _lock
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
 from lml.neighbors import accuracy
-from lml.state import Field
+from lml.state import (
+    ArrayField,
+    Field,
+    MatrixField,
+    OptionalField,
+    RecordField,
+    SizeField,
+    TableField,
+    ValueField,
+    expect,
+)
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
@@ -55,20 +65,20 @@ __all__ = [
 # book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 @dataclass(frozen=True)
 class QuadraticModel:
-    """Losses of m binary problems on the same rows, to second order at their minimisers.
+    """Losses of m binary problems on the same samples, to second order at their minimizers.
 
     Parameters
     ----------
     X : {ndarray, CSR matrix} of shape (n, D)
-        The rows.
+        The samples.
     theta : ndarray of shape (D, m)
         Coefficients of the logistic regressions.
     intercept : ndarray of shape (m,)
         Their intercepts.
     weights : ndarray of shape (n, m)
-        p (1 - p) / (2 n) of every row.
+        p (1 - p) / (2 n) of every sample.
     centres : ndarray of shape (D, m)
-        Means of the rows under these weights.
+        Means of the samples under these weights.
     ridge : float
         Half of the ridge of the loss.
 
@@ -189,7 +199,7 @@ def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float)
 
 # book/baselines/ella.ipynb#the-code-is-a-lasso
 def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
-    """Minimiser of penalty ||s||_1 + s' gram s - 2 target' s.
+    """Minimizer of penalty ||s||_1 + s' gram s - 2 target' s.
 
     Parameters
     ----------
@@ -313,8 +323,8 @@ class DictionarySums:
             vector = linalg.solve(system, self.b, assume_a="pos")
         except linalg.LinAlgError:
             raise ValueError(
-                f"dictionary_penalty={penalty} is too small for rows of this size, the normal"
-                " equations are singular: rescale the rows, raise it, or use solver='cg'"
+                f"dictionary_penalty={penalty} is too small for samples of this size, the normal"
+                " equations are singular: rescale the samples, raise it, or use solver='cg'"
             ) from None
         return vector.reshape(self.shape, order="F")
 
@@ -327,7 +337,7 @@ def solve_dictionary(
     start: Floats,
     tol: float = 1e-10,
 ) -> Floats:
-    """The dictionary for given codes, by conjugate gradients on the rows.
+    """The dictionary for given codes, by conjugate gradients on the samples.
 
     Parameters
     ----------
@@ -369,7 +379,7 @@ def solve_dictionary(
 # book/baselines/ella.ipynb#the-class
 @dataclass(frozen=True, kw_only=True)
 class ELLATask:
-    """What `ELLA` keeps of a task, its rows included.
+    """What `ELLA` keeps of a task, its samples included.
 
     Attributes
     ----------
@@ -378,16 +388,16 @@ class ELLATask:
     n_visits : int
     classes : ndarray
         The labels, sorted where they have an order.
-    labels : list
-        Label of each row, all visits.
+    labels : tuple
+        Label of each sample, all visits.
     model : QuadraticModel
-        One problem for two classes, else one a class; it holds the rows.
+        One problem for two classes, else one a class; it holds the samples.
     """
 
     number: int
     n_visits: int
     classes: NDArray[Any]
-    labels: list[Any]
+    labels: tuple[Any, ...]
     model: QuadraticModel
 
 
@@ -411,6 +421,85 @@ class ELLAState(LearnerState):
 
 
 # book/baselines/ella.ipynb#the-class
+def _restored_task(*, labels: tuple[Any, ...], model: QuadraticModel, **parts: Any) -> ELLATask:
+    """The record of a task; an error unless its labels fit its samples and problems."""
+    classes, _ = sort_classes(labels)
+    n_problems = 1 if len(classes) == 2 else len(classes)
+    expect(len(classes) > 1, "labels of a task", labels, "of two classes")
+    expect(len(labels) == len(model.weights), "number of labels", len(labels), len(model.weights))
+    expect(model.theta.shape[1] == n_problems, "problems", model.theta.shape[1], n_problems)
+    return ELLATask(classes=classes, labels=labels, model=model, **parts)
+
+
+def _restored_sums(
+    n_features: int, n_components: int, n_problems: int, A: Floats, b: Floats
+) -> DictionarySums:
+    expect(len(b) == n_features * n_components, "size of sums", len(b), n_features * n_components)
+    sums = DictionarySums(n_features, n_components)
+    sums.n_problems = n_problems
+    sums.A = A
+    sums.b = b
+    return sums
+
+
+def _restored_state(**parts: Any) -> ELLAState:
+    """The state, or an error that says what does not belong together."""
+    state = ELLAState(**parts)
+    numbers = [record.number for record in state.tasks.values()]
+    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
+    expect(list(state.codes) == list(state.tasks), "tasks of codes", list(state.codes), "the tasks")
+    problems = {task: record.model.theta.shape[1] for task, record in state.tasks.items()}
+    found = {task: len(codes) for task, codes in state.codes.items()}
+    expect(found == problems, "number of codes", found, problems)
+    learned = state.dictionary is not None
+    expect(learned == bool(problems), "tasks", list(problems), "those of a dictionary")
+    if state.sums is not None:
+        total = sum(problems.values())
+        expect(state.sums.n_problems == total > 0, "problems in sums", state.sums.n_problems, total)
+    return state
+
+
+# book/baselines/ella.ipynb#the-class
+_MODEL = RecordField(
+    QuadraticModel,
+    {
+        "weights": ArrayField(("n", "m"), rule=Rule(lambda w: bool((w > 0).all()), "above 0")),
+        "X": MatrixField("n", "D"),
+        "theta": ArrayField(("D", "m")),
+        "intercept": ArrayField(("m",)),
+        "centres": ArrayField(("D", "m")),
+        "ridge": ValueField(real(0, above=True)),
+    },
+)
+_TASK = RecordField(
+    _restored_task,
+    {
+        "number": ValueField(whole(0)),
+        "n_visits": ValueField(whole(1)),
+        "labels": ValueField(Rule(lambda labels: type(labels) is tuple, "a tuple of labels")),
+        "model": _MODEL,
+    },
+)
+_SUMS = RecordField(
+    _restored_sums,
+    {
+        "n_features": SizeField(letter="D"),
+        "n_components": SizeField(letter="k"),
+        "n_problems": ValueField(whole(1)),
+        "A": ArrayField(("kD", "kD")),
+        "b": ArrayField(("kD",)),
+    },
+    lambda sums: {
+        "n_features": sums.shape[0],
+        "n_components": sums.shape[1],
+        "n_problems": sums.n_problems,
+        "A": sums.A,
+        "b": sums.b,
+    },
+)
+
+
+# book/baselines/ella.ipynb#the-class
 class ELLA(BaseLifelongLearner[ELLAState]):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
@@ -431,7 +520,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         Tasks of more than two classes: one problem a class, or an error as in the original.
     solver : {"auto", "direct", "cg"}, default="auto"
         Normal equations from running sums of size (k D)^2, or by conjugate gradients on the
-        rows; "auto" is direct for k D <= 1000 and dense rows.
+        samples; "auto" is direct for k D <= 1000 and dense samples.
     random_state : int, RandomState or None, default=None
 
     Attributes
@@ -449,9 +538,8 @@ class ELLA(BaseLifelongLearner[ELLAState]):
     Notes
     -----
     Derived in chapter 30 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
-    and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The rows of all tasks
-    are kept, for tasks that come back, so it is stored with pickle and not with `save`. The
-    intercept of a task is its own and not penalised.
+    and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The samples of all
+    tasks are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 
     Examples
     --------
@@ -459,13 +547,14 @@ class ELLA(BaseLifelongLearner[ELLAState]):
     >>> X, y = load_digits(return_X_y=True)
     >>> learner = ELLA(n_components=2, random_state=0)
     >>> for task, digits in {"low": (0, 1), "high": (8, 9)}.items():
-    ...     rows = (y == digits[0]) | (y == digits[1])
-    ...     learner = learner.partial_fit(X[rows] / 16, y[rows], task=task)
+    ...     samples = (y == digits[0]) | (y == digits[1])
+    ...     learner = learner.partial_fit(X[samples] / 16, y[samples], task=task)
     >>> learner.predict(X[:2] / 16, task="low").tolist()
     [0, 1]
     """
 
     _state_class = ELLAState
+    _kind = "ELLA"
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_components": whole(1),
         "code_penalty": real(0),
@@ -507,13 +596,13 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         self, state: ELLAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> ELLAState:
         """The state after a visit of a task."""
-        # all rows of the task, old and new; they are copied
+        # all samples of the task, old and new; they are copied
         known = state.tasks.get(task)
-        rows_labels = [labels[code] for code in y]
+        sample_labels = tuple(labels[code] for code in y)
         if known is None:
             rows = sparse.csr_array(X, copy=True) if sparse.issparse(X) else X.copy()
         else:
-            rows_labels = known.labels + rows_labels
+            sample_labels = known.labels + sample_labels
             old = known.model.X
             if sparse.issparse(old) or sparse.issparse(X):
                 rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
@@ -521,7 +610,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
                 rows = np.vstack([old, X])
 
         # its losses, to second order
-        classes, numbers = sort_classes(rows_labels)
+        classes, numbers = sort_classes(sample_labels)
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
             raise ValueError(
                 f"y of task {task!r} has {len(classes)} classes: give two, or use"
@@ -538,7 +627,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
             number=state.number(task),
             n_visits=1 + (known.n_visits if known else 0),
             classes=classes,
-            labels=rows_labels,
+            labels=sample_labels,
             model=model,
         )
         tasks = {**state.tasks, task: record}
@@ -594,7 +683,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return replace(state, dictionary=L * used, tasks=tasks, codes=codes, sums=sums)
 
     def _forget_task(self, state: ELLAState, task: Hashable) -> ELLAState:
-        """The state without a task: its rows and code go, the dictionary is solved for the rest."""
+        """The state without a task; the dictionary is solved for the others."""
         tasks = {u: record for u, record in state.tasks.items() if u != task}
         codes = {u: code for u, code in state.codes.items() if u != task}
         if not tasks:
@@ -605,10 +694,10 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         """Code all tasks again and solve for the dictionary, n_sweeps times.
 
         Not part of ELLA. Each sweep lowers `objective`; in the limit codes and dictionary are
-        optimal for each other. Needs no rows beyond those that are kept.
+        optimal for each other. Needs no samples beyond those that are kept.
         """
         whole(0).check("n_sweeps", n_sweeps)
-        with _lock(self):
+        with self._lock:
             self._check_parameters()
             check_is_fitted(self)
             state = self._learned_state("dictionary_")
@@ -623,7 +712,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return self
 
     def objective(self) -> float:
-        """What ELLA minimises: the quadratics of all problems and the penalties, a float."""
+        """What ELLA minimizes: the quadratics of all problems and the penalties, a float."""
         check_is_fitted(self)
         state = self._learned_state("dictionary_")
         L = state.dictionary
@@ -669,7 +758,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
-        """Labels of rows under the classifier of a task, shape (n,)."""
+        """Labels of samples under the classifier of a task, shape (n,)."""
         now = copy.copy(self)  # of one state, whatever is learned meanwhile
         scores = now.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -692,7 +781,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         *,
         task: Hashable,
     ) -> float:
-        """Accuracy on rows (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
+        """Accuracy on samples (n, n_features) of a task, a float in [0, 1]; a weighted mean."""
         return accuracy(self.predict(X, task=task), y, sample_weight)
 
     @property
@@ -716,4 +805,13 @@ class ELLA(BaseLifelongLearner[ELLAState]):
 
     @classmethod
     def _fields(cls) -> Field:
-        raise NotImplementedError("ELLA keeps the rows of all tasks: store it with pickle")
+        return RecordField(
+            _restored_state,
+            {
+                **COMMON_FIELDS,
+                "dictionary": OptionalField(ArrayField(("D", "k"))),
+                "tasks": TableField(_TASK),
+                "codes": TableField(ArrayField((None, "k"))),
+                "sums": OptionalField(_SUMS),
+            },
+        )

@@ -9,7 +9,7 @@ FISTA does the steps, and a duality gap bounds the error of the result.
 import copy
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -583,9 +583,3 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         fitted.n_triplets_ = len(triplets)
         self.__dict__ = fitted.__dict__
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.target_tags.required = True
-        return tags

@@ -118,7 +118,7 @@ def encode_tasks(
     return [name for name, _, _ in parts], [rows for _, rows, _ in parts], codes
 
 
-# book/baselines/pooled.ipynb#reading-a-tasks-metric
+# book/baselines/pooled.ipynb#reading-a-task-s-metric
 class JointMetricsMixin(TaskMetricsMixin):
     """A learner of several tasks that keeps a table of their metrics.
 

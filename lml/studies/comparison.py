@@ -282,7 +282,7 @@ def compare_systems(
     return min(found, key=lambda d: (d.error == 0, d.high - d.low))
 
 
-# book/comparison.ipynb#the-papers-tables
+# book/comparison.ipynb#the-paper-s-tables
 def _number(text: str) -> float:
     """A printed number, or run time such as "0.5min" or "12s" in seconds; NaN for a gap."""
     unit = 60 if text.endswith("min") else 1

@@ -174,8 +174,11 @@ _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 _LARGEST = 1e70  # products of squared distances of larger numbers overflow
 
 
-def check_kind(A: Any, name: str = "X") -> Any:
-    """`A` as it is; an error where a conversion to numbers would drop a mask or a unit."""
+def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
+    """`A` as it is; an error where a conversion to numbers would drop a mask or a unit.
+
+    With `ensure_2d` also where it has fewer than two axes.
+    """
     if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
         raise ValueError(f"{name} has masked entries: remove these samples or impute the entries")
     given = A
@@ -189,13 +192,18 @@ def check_kind(A: Any, name: str = "X") -> Any:
         if issubclass(kind, _LOSSY):
             what = "Complex data not supported: " if issubclass(kind, _LOSSY[:2]) else ""
             raise ValueError(f"{what}{name} holds {kind.__name__}: convert it to real numbers")
+    if ensure_2d and given.ndim < 2:
+        raise ValueError(
+            f"{name} has shape {given.shape}, but two axes are expected. Reshape your data:"
+            f" {name}.reshape(1, -1) has one row, {name}.reshape(-1, 1) one column"
+        )
     return A
 
 
 def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matrix:
     """`A`, dense or sparse; an error that says where a number is not finite, or too large."""
     values = A.data if sparse.issparse(A) else A
-    size = float(np.abs(values).max(initial=0.0))  # NaN where there is one
+    size = float(max(values.max(initial=0.0), -values.min(initial=0.0)))  # NaN where there is one
     if size <= largest:
         return A
     if np.isfinite(size):
@@ -243,7 +251,8 @@ def check_matrix(
     largest : float, default=1e70
         The size that no number may exceed; products of squared distances overflow above 1e70.
     **options
-        For `sklearn.utils.check_array`.
+        For `sklearn.utils.check_array`; it is not asked about an array of float64 unless `order`
+        is given.
 
     Returns
     -------
@@ -255,8 +264,12 @@ def check_matrix(
     ValueError, TypeError
         If it is no such matrix, or a number is not finite or too large.
     """
-    options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
-    X = check_array(check_kind(X, name), ensure_all_finite=False, input_name=name, **options)
+    # the conversion of a small matrix costs ten times the pass over its numbers: not if it is one
+    ready = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+    if not ready or "order" in options:
+        X = check_kind(X, name, options.get("ensure_2d", True))
+        options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
+        X = check_array(X, ensure_all_finite=False, input_name=name, **options)
     X = check_finite(_canonical(X), name, largest)
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
@@ -290,7 +303,9 @@ def check_samples(
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 3} | options
     codes, labels = (None, []) if y is None else encode_labels(y)  # None is named below
-    X, codes = validate_data(estimator, check_kind(X), codes, ensure_all_finite=False, **options)
+    X, codes = validate_data(
+        estimator, check_kind(X, ensure_2d=True), codes, ensure_all_finite=False, **options
+    )
     return check_finite(_canonical(X)), codes, labels
 
 
@@ -309,7 +324,7 @@ def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
     {ndarray, csr_array} of shape (n_samples, n_features)
     """
     options = {"accept_sparse": "csr", "dtype": np.float64, "reset": False} | options
-    X = validate_data(estimator, check_kind(X), ensure_all_finite=False, **options)
+    X = validate_data(estimator, check_kind(X, ensure_2d=True), ensure_all_finite=False, **options)
     return check_finite(_canonical(X))
 
 
@@ -348,9 +363,8 @@ def check_dense(A: MatrixLike, name: str, **options: Any) -> Floats:
     ValueError, TypeError
         If it is no such array.
     """
-    A = check_array(
-        check_kind(A, name), dtype=np.float64, ensure_all_finite=False, input_name=name, **options
-    )
+    A = check_kind(A, name, options.get("ensure_2d", True))
+    A = check_array(A, dtype=np.float64, ensure_all_finite=False, input_name=name, **options)
     return check_finite(A, name, largest=sys.float_info.max)
 
 
@@ -520,7 +534,7 @@ def check_weights(sample_weight: WeightsLike, n_samples: int) -> Floats:
     return weights
 
 
-def check_n_neighbors(n_neighbors: int, n_references: float, without_itself: bool = False) -> int:
+def check_n_neighbors(n_neighbors: int, n_references: int, without_itself: bool = False) -> int:
     """A number of neighbors that so many references have."""
     whole(1).check("n_neighbors", n_neighbors)
     if n_neighbors > n_references - without_itself:

@@ -1,4 +1,4 @@
-"""Run the benchmark: ``python -m benchmarks [--quick] [--only ROW ...] [--runs N] [--out FOLDER]``.
+"""Run the benchmark: ``python -m tools.benchmarks [--quick] [--only ROW ...] [--runs N]``.
 
 Each run is a process of its own with one BLAS thread: ours, peer, ours, peer, ... The files have
 medians and ranges, the ratio of paired runs, peak memory, and whether the results agree. Seconds
@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.growth import STEPS
-from benchmarks.rows import ELSEWHERE, ROWS, WIDTHS, Row
 from lml.studies.results import append_rows, read_rows
 
-ROOT = Path(__file__).resolve().parent.parent
+from .growth import STEPS
+from .rows import ELSEWHERE, ROWS, WIDTHS, Row
+
+ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 COLUMNS = (
@@ -49,7 +50,7 @@ def run_side(name: str, side: str, quick: bool, limit: float) -> dict[str, Any]:
         raise RunFailed(f"{side}: there is no {PEERS.relative_to(ROOT)}, which make bench makes")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.npz"
-        command = [python, "-m", "benchmarks.worker", name, side, str(out), str(int(quick))]
+        command = [python, "-m", "tools.benchmarks.worker", name, side, str(out), str(int(quick))]
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
         options: dict[str, Any] = {"cwd": ROOT, "env": environment, "timeout": limit}
         try:
@@ -166,7 +167,7 @@ def machine() -> str:
 def versions() -> str:
     """Versions of what is measured."""
     parts = [f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn")]
-    pins = (ROOT / "benchmarks" / "requirements-peers.txt").read_text(encoding="utf-8").splitlines()
+    pins = (ROOT / "requirements" / "peers.txt").read_text(encoding="utf-8").splitlines()
     other = [pin.replace("==", " ") for pin in pins if pin.split("==")[0] in ELSEWHERE]
     return ", ".join([f"Python {platform.python_version()}", *parts, *other])
 
@@ -268,7 +269,7 @@ def run(
 
 def main(argv: list[str] | None = None) -> int:
     """Run what is asked for; 1 where a run failed or results disagree."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one run a row, short rows only")
     parser.add_argument("--only", nargs="+", metavar="ROW", help=", ".join([*ROWS, *STEPS]))
     parser.add_argument("--limit", type=float, help="most seconds of a run (1800, quick: 120)")

@@ -1,4 +1,4 @@
-"""One side of one row in this process: ``python -m benchmarks.worker ROW SIDE OUT QUICK``."""
+"""One side of one row in this process: ``python -m tools.benchmarks.worker ROW SIDE OUT QUICK``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.growth import STEPS, measure
-from benchmarks.rows import ROWS, clock
+from .growth import STEPS, measure
+from .rows import ROWS, clock
 
 #: Short work is done again, up to this often and this long; the first time warms up.
 REPEATS, SHORT = 7, 0.2
