@@ -181,6 +181,20 @@ class _State(LearnerState):
     metric_type: Any = None  # "similarity" or "distance" after the first task
 
 
+def _noted(
+    state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
+) -> SharedTaskRecord:
+    """The record of a task after a visit."""
+    known = state.tasks.get(task)
+    return SharedTaskRecord(
+        number=state.number(task),
+        classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
+        n_samples=n_samples + (known.n_samples if known else 0),
+        n_visits=1 + (known.n_visits if known else 0),
+        sharing=sharing,
+    )
+
+
 # book/shared.ipynb#the-learner
 _BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
 _CANDIDATES = (0.0, 0.3, 0.6, 0.9)  # for m
@@ -305,38 +319,24 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
                 f" {state.metric_type}: use one kind in one learner"
             )
 
-        # the mean with earlier visits, by samples
-        known = state.tasks.get(task)
+        # the mean with earlier visits, by samples; what the task adds to the sum
         total = state.total
-        if known:
-            old = known.n_samples / (known.n_samples + len(y))
-            total = total - contribution(state.codes[task])
-            code = old * state.codes[task] + (1 - old) * code
+        if task in state.codes:
+            old = state.tasks[task].n_samples
+            code = (old * state.codes[task] + len(y) * code) / (old + len(y))
             code = trimmed(code, self._most(X.shape[1]))
-
-        # what the task adds to the sum, which keeps its size
+            total = total - contribution(state.codes[task])
         added = contribution(code)
         total = trimmed(added if total is None else total + added, self.n_components)
-        record = SharedTaskRecord(
-            number=state.number(task),
-            classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
-            n_samples=len(y) + (known.n_samples if known else 0),
-            n_visits=1 + (known.n_visits if known else 0),
-            sharing=sharing,
-        )
         return replace(
             state,
             total=total,
             codes={**state.codes, task: code},
-            tasks={**state.tasks, task: record},
+            tasks={**state.tasks, task: _noted(state, task, labels, len(y), sharing)},
             mistakes=mistakes,
             sharing=sharing,
             metric_type=kind,
         )
-
-    def _most(self, n_features: int) -> int:
-        """Most directions of a code."""
-        return n_features if self.code_rank is None else self.code_rank
 
     def _learn_code(
         self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int
@@ -370,6 +370,10 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             outside + mean, root._apply(weights @ X), values[kept] - outside - mean
         )
         return code / scale**2, kind
+
+    def _most(self, n_features: int) -> int:
+        """Most directions of a code."""
+        return n_features if self.code_rank is None else self.code_rank
 
     def _seeded_base(self, seed: int | None = None) -> Any:
         """An unfitted base learner, by its name or as a clone, with a seed."""
