@@ -28,6 +28,7 @@ from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
+from lml.shared import SharedMetricLearner
 
 # --- small data ---------------------------------------------------------------------------
 
@@ -185,6 +186,12 @@ def lifelong_scml(**parameters):
     return lifelong(SCML(n_basis=8, n_steps=200), **parameters)
 
 
+def shared(base=None, **parameters):
+    base = OASIS(n_steps=100) if base is None else base
+    given = {"n_components": 3, "code_rank": 3, "random_state": 0} | parameters
+    return SharedMetricLearner(base, **given)
+
+
 def off_diagonal(metric_type):
     return OffDiagonalLearner(metric_type, n_components=3, ridge=0.1, random_state=0)
 
@@ -239,6 +246,9 @@ ENTRIES = [
     Entry("lifelong OASIS", lambda D=4: lifelong_oasis(), "stream", "lifelong"),
     Entry("lifelong SCML", lambda D=4: lifelong_scml(), "stream", "lifelong"),
     Entry("lifelong table", lambda D=4: lifelong_oasis(), "table", "lifelong"),
+    Entry("shared OASIS", lambda D=4: shared(), "stream", "shared"),
+    Entry("shared SCML", lambda D=4: shared(SCML(n_basis=8, n_steps=200)), "stream", "shared"),
+    Entry("shared table", lambda D=4: shared(), "table", "shared"),
     Entry("lifelong PLDA", lambda D=4: plda(), "stream", "PLDA"),
     Entry("PLDA table", lambda D=4: plda(), "table", "PLDA"),
     Entry("ELLA", lambda D=4: ella(), "stream", "ELLA", least=2),
@@ -282,6 +292,8 @@ STREAMS = {
     "memory": lambda: lifelong_oasis(gradient_memory=2, n_components=2),
     "warm start": lambda: lifelong_oasis(warm_start_from_dictionary=True),
     "penalty": lambda: lifelong_scml(code_penalty=0.01, n_components=2),
+    "shared": lambda: shared(),
+    "shared LMNN": lambda: shared(LMNN(shrinkage=0.01, max_iter=20), code_rank=2),
     "ELLA": lambda: ella(),
     "ELLA by conjugate gradients": lambda: ELLA(n_components=2, random_state=0, solver="cg"),
 }
@@ -289,6 +301,9 @@ STREAMS = {
 
 def learned_numbers(model):
     """Everything that a learner of a stream knows of its tasks, as arrays."""
+    if isinstance(model, SharedMetricLearner):
+        metrics = [model.shared_metric_, *model.codes_.values()]
+        return [np.array(model.sharing_)] + [p for M in metrics for p in (M.factor, M.core)]
     arrays = [model.dictionary_, *model.codes_.values()]
     if isinstance(model, ELLA):
         parts = (model.coefficients(task) for task in model.tasks_)

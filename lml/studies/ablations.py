@@ -222,7 +222,7 @@ def penalty_path(
 
     Notes
     -----
-    Derived in chapter 18 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 19 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
@@ -333,7 +333,7 @@ def best_on_validation(
 
     Notes
     -----
-    Derived in chapter 18 (ablations), eq. (ablations-chosen).
+    Derived in chapter 19 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
@@ -434,7 +434,7 @@ def change_since_arrival(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 18 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 19 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]

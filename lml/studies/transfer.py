@@ -23,8 +23,17 @@ from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
-from lml.datasets import Task, load_arrays, load_sentiment_tasks, make_task, split_samples
+from lml.datasets import (
+    Task,
+    load_arrays,
+    load_few_shot_digits,
+    load_sentiment_tasks,
+    make_embedding_stream,
+    make_task,
+    split_samples,
+)
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN
 from lml.metrics import pairwise_scores
 from lml.neighbors import majority_vote
 from lml.oasis import OASIS
@@ -39,6 +48,7 @@ from lml.plda.model import (
     shrunken_variances,
     task_moments,
 )
+from lml.shared import SharedMetricLearner
 from lml.studies.experiments import (
     DATASETS,
     Protocol,
@@ -125,7 +135,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 19 (transfer), eq. (transfer-matrix).
+    Derived in chapter 20 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -143,7 +153,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 19 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
 
     arrival: Floats  # mean error on arrival
@@ -161,7 +171,7 @@ def transfer_values(matrices: Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 19 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
     arrival = np.diagonal(R, axis1=1, axis2=2)
@@ -260,14 +270,21 @@ def _with_ruined(dataset: str, k: int) -> Protocol:
     return replace(DATASETS[dataset], load=load, n_neighbors=(k,))
 
 
+def _load_embeddings(random_state: int | None = None) -> list[Task]:
+    """Two hundred tasks like embeddings."""
+    return list(make_embedding_stream(200, random_state=random_state))
+
+
 #: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews, and
-#: streams with ruined tasks.
+#: streams with ruined tasks; two hundred tasks like embeddings, and fifteen of a few digits.
 STREAMS = {
     **DATASETS,
     "isolet-30": replace(DATASETS["isolet"], load=load_speaker_tasks),
     "sentiment-raw": replace(DATASETS["sentiment"], load=partial(load_sentiment_tasks, "raw")),
     "isolet-ruined": _with_ruined("isolet", 3),
     "usps-ruined": _with_ruined("usps", 1),
+    "embeddings": Protocol(_load_embeddings, n_folds=2),
+    "digits-few": Protocol(load_few_shot_digits, n_folds=2),
 }
 
 
@@ -290,7 +307,7 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 19 (transfer), eq. (transfer-choice).
+    Derived in chapter 20 (transfer), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
@@ -436,7 +453,7 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 23 (plda), eq. (plda-bytes).
+    Derived in chapter 24 (plda), eq. (plda-bytes).
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
@@ -731,6 +748,40 @@ _CHOICE: _Systems = {
 
 
 # book/transfer.ipynb#systems-and-studies
+def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
+    """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
+    variants = [
+        SharedMetricLearner(base, sharing=m, n_components=617, code_rank=None)
+        for m in weights
+        for base in bases
+    ]
+    return partial(follow_learner, variants)
+
+
+_BASES: dict[str, list[Any]] = {
+    "OASIS": [OASIS(cap) for cap in (0.1, 1.0, 0.01)],
+    "LMNN": [LMNN(max_iter=200, tol=0.01, shrinkage=s) for s in (0.01, 0.001)],
+}
+_COORDINATES: _Systems = {
+    **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
+    **{
+        f"{name} shared": _in_coordinates(bases, (0.0, 0.4, 0.8) + (0.2, 0.6) * (name == "OASIS"))
+        for name, bases in _BASES.items()
+    },
+    **{
+        f"{n}, as it comes": partial(follow_learner, [SharedMetricLearner(n.lower())])
+        for n in _BASES
+    },
+    **{
+        f"{n}, nothing shared": partial(
+            follow_learner, [SharedMetricLearner(n.lower(), sharing=0.0)]
+        )
+        for n in _BASES
+    },
+}
+
+
+# book/transfer.ipynb#systems-and-studies
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
@@ -768,6 +819,7 @@ _GUARDED: _Systems = {
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
     **_MAIN, **_PARTS, **_REFIT, **_SIZE, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
+    **_COORDINATES,
 }  # fmt: skip
 
 
@@ -808,6 +860,7 @@ STUDIES = {
     "size": Study(("isolet",), tuple(_SIZE)),
     "raw": Study(("sentiment-raw",),
         ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed")),
+    "coordinates": Study((*_TABLES, "digits-few", "embeddings"), tuple(_COORDINATES)),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED)),
 }  # fmt: skip

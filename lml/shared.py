@@ -1,0 +1,523 @@
+# Generated from book/shared.ipynb by tools/tangle.py: edit the chapter.
+"""The lifelong learner: each task is learned in the coordinates that the others have shaped.
+
+`SharedMetricLearner` keeps one shared metric, the mean of what the tasks contribute, and a code of
+low rank for each task. A base learner sees the samples of a task in the coordinates of the shared
+metric; when that moves, the metrics of all tasks move with it. No samples are kept.
+"""
+
+import warnings
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import joblib
+import numpy as np
+from scipy import linalg, sparse
+
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
+from lml.lmnn import LMNN
+from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
+from lml.neighbors import k_nearest
+from lml.oasis import OASIS
+from lml.scml import SCML
+from lml.single_task import TaskMetricsMixin
+from lml.state import ArrayField, Field, OptionalField, RecordField, TableField, ValueField, expect
+from lml.utils.linalg import dense
+from lml.utils.typing import Floats, Indices, Matrix, Seed
+from lml.utils.validation import Rule, check_parameters, one_of, optional, real, seed, whole
+
+__all__ = ["SharedMetricLearner", "SharedTaskRecord", "contribution", "trimmed"]
+
+
+# book/shared.ipynb#the-shared-metric
+def _shared_metric(state: "_State", task: Hashable, sharing: float) -> FactoredMetric:
+    """P of a task, eq. (shared-metric): the identity, and the mean of the other tasks' parts."""
+    own = task in state.codes
+    n_others = len(state.codes) - own
+    if not n_others:
+        return FactoredMetric.identity(state.n_features)
+    others = state.total
+    if own:
+        others = others - contribution(state.codes[task])
+    identity = FactoredMetric.identity(state.n_features, 1 - sharing)
+    # the positive part: what was cut from the sum may leave a trace of the own part
+    return (identity + (sharing / n_others) * others).psd()
+
+
+# book/shared.ipynb#learn-and-read
+def _in_features(code: FactoredMetric, shared: FactoredMetric) -> FactoredMetric:
+    """R W R, the metric of a code, eq. (shared-read)."""
+    rows = shared.root()._apply(code.factor)
+    return code.alpha * shared + FactoredMetric._trusted(0.0, rows, code.core)
+
+
+# book/shared.ipynb#what-a-task-contributes
+def contribution(code: FactoredMetric) -> FactoredMetric:
+    """What a task adds to the shared metric, of trace D.
+
+    Parameters
+    ----------
+    code : FactoredMetric
+        W, the code of a task: orthonormal factor rows and a diagonal core.
+
+    Returns
+    -------
+    FactoredMetric
+        Positive semi-definite, with the factor of the code. The identity where all eigenvalues of
+        the code are equal.
+
+    Notes
+    -----
+    Derived in chapter 16 (shared), eq. (shared-contribution).
+    """
+    D = code.n_features
+    n_rest = D - len(code.core)
+    own = code.alpha + code.core  # eigenvalues; the other n_rest of them are alpha
+    mean = (own.sum() + n_rest * code.alpha) / D
+    spread = np.sqrt((np.sum((own - mean) ** 2) + n_rest * (code.alpha - mean) ** 2) / D)
+    if spread <= np.finfo(float).eps * abs(mean):
+        return FactoredMetric.identity(D)
+    weights = np.maximum(1 + (own - mean) / spread, 0.0)
+    base = max(1 + (code.alpha - mean) / spread, 0.0)
+    trace = weights.sum() + n_rest * base
+    return FactoredMetric._trusted(base, code.factor, weights - base) * (D / trace)
+
+
+# book/shared.ipynb#a-sum-that-keeps-its-size
+def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
+    """The nearest metric c I + (a symmetric matrix of some rank); the trace stays.
+
+    Parameters
+    ----------
+    metric : FactoredMetric
+        Its symmetric part counts.
+    rank : int >= 0
+        How many directions keep eigenvalues of their own. The others share c, the mean of
+        theirs.
+
+    Returns
+    -------
+    FactoredMetric
+        With orthonormal factor rows and a diagonal core.
+
+    Notes
+    -----
+    Derived in chapter 16 (shared), eq. (shared-trimmed).
+    """
+    values, rows = metric._spectrum()  # rising, relative to alpha
+    kept, mean = _least_spread(values, metric.n_features, rank)
+    return FactoredMetric._trusted(metric.alpha + mean, rows[kept], values[kept] - mean)
+
+
+def _least_spread(values: Floats, n_features: int, rank: int) -> tuple[Indices, float]:
+    """The eigenvalues to keep, and the mean of the others; all but `values` are zero."""
+    if len(values) <= rank:
+        return np.arange(len(values)), 0.0
+    n_zeros = n_features - len(values)  # they are cut together
+    below = int(np.searchsorted(values, 0.0))
+    spectrum = np.insert(values, below, np.zeros(n_zeros))
+    n_cut = n_features - rank
+    first = np.arange(rank + 1)  # where the list of those that are cut may begin
+    if n_zeros:
+        first = first[(first <= below) & (first + n_cut >= below + n_zeros)]
+    sums = np.concatenate([[0.0], np.cumsum(spectrum)])
+    squares = np.concatenate([[0.0], np.cumsum(spectrum**2)])
+    means = (sums[first + n_cut] - sums[first]) / n_cut
+    spread = squares[first + n_cut] - squares[first] - n_cut * means**2
+    best = int(np.argmin(spread))
+    begin = first[best]
+    return np.r_[:begin, begin + n_cut - n_zeros : len(values)], float(means[best])
+
+
+# book/shared.ipynb#how-much-to-share
+def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
+    """Samples to learn from and to ask: half of each class, the larger half to learn from.
+
+    Nobody is asked where the rest has no pair of one class.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]  # class by class, shuffled within
+    counts = np.bincount(y)
+    if counts.max() < 3:
+        return order, order[:0]
+    place = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    learned = place < np.repeat((counts + 1) // 2, counts)
+    return order[learned], order[~learned]
+
+
+# book/shared.ipynb#the-learner
+@dataclass(frozen=True)
+class SharedTaskRecord:
+    """What a `SharedMetricLearner` notes about a task; it holds no samples.
+
+    Attributes
+    ----------
+    number : int
+        Position in the order of first appearance, from 0.
+    classes : tuple
+        Labels, in the order in which they were first seen.
+    n_samples, n_visits : int
+        Samples and calls of ``partial_fit`` over all visits.
+    sharing : float
+        m at the last visit.
+    """
+
+    number: int
+    classes: tuple[Any, ...]
+    n_samples: int
+    n_visits: int
+    sharing: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _State(LearnerState):
+    """What a `SharedMetricLearner` knows after some visits; it never changes."""
+
+    total: Any = None  # FactoredMetric: the sum of all contributions, after the first task
+    codes: dict[Any, FactoredMetric] = field(default_factory=dict)
+    mistakes: Any = None  # Floats: of each candidate for m, on samples left out, over all tasks
+    sharing: float = 0.0  # m, as it was at the last visit
+    metric_type: Any = None  # "similarity" or "distance" after the first task
+
+
+def _noted(
+    state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
+) -> SharedTaskRecord:
+    """The record of a task after a visit."""
+    known = state.tasks.get(task)
+    return SharedTaskRecord(
+        number=state.number(task),
+        classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
+        n_samples=n_samples + (known.n_samples if known else 0),
+        n_visits=1 + (known.n_visits if known else 0),
+        sharing=sharing,
+    )
+
+
+# book/shared.ipynb#the-learner
+_BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
+_CANDIDATES = (0.0, 0.3, 0.6, 0.9)  # for m
+
+
+def _is_sharing(value: Any) -> bool:
+    return value in ("auto", "grow") if isinstance(value, str) else real(0, 1).allows(value)
+
+
+class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
+    """Metrics of tasks that arrive one after another, learned in coordinates that they share.
+
+    Parameters
+    ----------
+    base_learner : {"oasis", "scml", "lmnn"} or estimator, default="oasis"
+        Learns the metric of a task in the shared coordinates: an estimator that has ``metric_`` (a
+        FactoredMetric, or an array of shape (D, D)) and ``metric_type`` after ``fit``. An
+        instance is cloned; it is given class numbers for labels. "lmnn" has the shrinkage 0.001.
+    sharing : {"auto", "grow"} or float, default="auto"
+        m, the weight of what the other tasks have found, from 0 (each task is learned alone)
+        to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
+        out, summed over the tasks so far; a visit then fits the base learner four times more, on
+        half of the samples. "grow" is .9 n / (n + 5) with n other tasks.
+    n_components : int, default=100
+        Most directions of the shared metric; the others have one weight.
+    code_rank : int or None, default=20
+        Most directions of a code. None keeps all, which is D x D numbers for LMNN.
+    n_jobs : int or None, default=None
+        Candidates for m that are tried side by side, in joblib's sense. The result does not
+        depend on it.
+    random_state : int, RandomState or None, default=None
+        Root of the seeds of all tasks.
+
+    Attributes
+    ----------
+    shared_metric_ : FactoredMetric
+        P for a task that is not known yet.
+    codes_ : dict
+        Task to its code W, a FactoredMetric.
+    sharing_ : float
+        m, as it was at the last visit.
+    tasks_ : dict
+        Task to its `SharedTaskRecord`, in the order of first appearance.
+    metric_type_ : {"similarity", "distance"}
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns, when the first task was a data frame; the later ones must have the
+        same.
+
+    Notes
+    -----
+    Derived in chapter 16 (shared), eqs. (shared-metric), (shared-learn) and (shared-read). Paper:
+    section IV, where M_t = L' W_t L. The metrics of all tasks change when a task arrives. A task
+    that comes back keeps what was learned: its code becomes the mean over all of its samples.
+
+    Any number of threads may read while one learns: an answer is that of the state before the
+    visit or after it. Visits by several threads come one after another. A visit that fails or
+    is interrupted changes nothing. `save` and `load` keep a learner in a file.
+
+    Examples
+    --------
+    >>> from lml.datasets import load_few_shot_digits
+    >>> learner = SharedMetricLearner(random_state=0)
+    >>> for task in load_few_shot_digits(n_tasks=3, random_state=0):
+    ...     learner = learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    >>> learner.transform(task.X_test, task=task.name).shape[1]
+    64
+    """
+
+    _state_class = _State
+    _kind = "SharedMetricLearner"
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "base_learner": Rule(
+            lambda value: not isinstance(value, str) or value in _BASE_LEARNERS,
+            f"one of {tuple(_BASE_LEARNERS)} or a metric learner",
+        ),
+        "sharing": Rule(_is_sharing, "'auto', 'grow' or a number from 0 to 1"),
+        "n_components": whole(1),
+        "code_rank": optional(whole(0)),
+        "random_state": seed(),
+    }
+
+    def __init__(
+        self,
+        base_learner: Any = "oasis",
+        *,
+        sharing: float | str = "auto",
+        n_components: int = 100,
+        code_rank: int | None = 20,
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+    ) -> None:
+        self.base_learner = base_learner
+        self.sharing = sharing
+        self.n_components = n_components
+        self.code_rank = code_rank
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _learn_task(
+        self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
+    ) -> _State:
+        """The state after a visit."""
+        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
+        n_others = len(state.tasks) - (task in state.tasks)
+
+        # how much is shared: what made the fewest mistakes, more with every task, or as given
+        mistakes = state.mistakes
+        if self.sharing == "auto":
+            mistakes = self._count_mistakes(state, X, y, task, base_seed, fold_seed)
+            sharing = _CANDIDATES[int(np.argmin(mistakes))]
+        elif self.sharing == "grow":
+            sharing = 0.9 * n_others / (n_others + 5)
+        else:
+            sharing = float(self.sharing)
+
+        # the base learner in the coordinates of what the other tasks have found
+        code, kind = self._learn_code(_shared_metric(state, task, sharing), X, y, base_seed)
+        if kind != (state.metric_type or kind):
+            raise ValueError(
+                f"the base learner gives a {kind}, the earlier tasks have a"
+                f" {state.metric_type}: use one kind in one learner"
+            )
+
+        # the mean with earlier visits, by samples; what the task adds to the sum
+        total = state.total
+        if task in state.codes:
+            old = state.tasks[task].n_samples
+            code = (old * state.codes[task] + len(y) * code) / (old + len(y))
+            code = trimmed(code, self._most(X.shape[1]))
+            total = total - contribution(state.codes[task])
+        added = contribution(code)
+        total = trimmed(added if total is None else total + added, self.n_components)
+        return replace(
+            state,
+            total=total,
+            codes={**state.codes, task: code},
+            tasks={**state.tasks, task: _noted(state, task, labels, len(y), sharing)},
+            mistakes=mistakes,
+            sharing=sharing,
+            metric_type=kind,
+        )
+
+    def _learn_code(
+        self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int
+    ) -> tuple[FactoredMetric, str]:
+        """The code that the base learner finds in the shared coordinates, and its type."""
+        learner = self._seeded_base(seed)
+        root = shared.root()
+        n_samples, D = X.shape
+        size = linalg.norm(X.data if sparse.issparse(X) else X)
+        if not sparse.issparse(X) or n_samples >= D:
+            Z = root._apply(dense(X))
+            scale = linalg.norm(Z) / size if size else 1.0
+            code, kind = fitted_metric(learner, "base_learner", Z / scale, y)
+            return trimmed(code, self._most(D)) / scale**2, kind
+
+        # many sparse features: the same samples in a basis of their span, eq. (shared-span), and
+        # one coordinate in which all are zero, which stands for all directions outside
+        gram = shared._bilinear(X, X)
+        values, vectors = linalg.eigh((gram + gram.T) / 2)
+        seen = values > values[-1] * n_samples * np.finfo(float).eps
+        lengths = np.sqrt(values[seen])
+        scale = linalg.norm(lengths) / size if size else 1.0
+        Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
+        metric, kind = fitted_metric(learner, "base_learner", Z / scale, y)
+        inside = metric.symmetrized().to_dense()
+        outside = float(inside[-1, -1])
+        values, axes = linalg.eigh(inside[:-1, :-1])
+        kept, mean = _least_spread(values - outside, D, self._most(D))
+        weights = (axes[:, kept].T / lengths) @ vectors[:, seen].T
+        code = FactoredMetric._trusted(
+            outside + mean, root._apply(weights @ X), values[kept] - outside - mean
+        )
+        return code / scale**2, kind
+
+    def _most(self, n_features: int) -> int:
+        """Most directions of a code."""
+        return n_features if self.code_rank is None else self.code_rank
+
+    def _seeded_base(self, seed: int | None = None) -> Any:
+        """An unfitted base learner, by its name or as a clone, with a seed."""
+        learner = self.base_learner
+        if isinstance(learner, str):
+            learner = _BASE_LEARNERS[learner]
+        learner = unfitted_learner(learner, "base_learner")
+        if seed is not None and "random_state" in learner.get_params():
+            learner.set_params(random_state=seed)
+        return learner
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot be used, those of the base learner included."""
+        super()._check_parameters()
+        learner = self._seeded_base()
+        if hasattr(learner, "_parameter_rules"):
+            check_parameters(learner)
+        if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:
+            warnings.warn(
+                "LMNN with shrinkage=0 finds almost the same metric in all coordinates, so that"
+                " nothing is shared: give it a shrinkage, such as 0.001",
+                stacklevel=3,
+            )
+
+    def _count_mistakes(
+        self, state: _State, X: Matrix, y: Indices, task: Hashable, base_seed: int, fold_seed: int
+    ) -> Floats:
+        """Mistakes of each candidate for m: on half of these samples, and those before."""
+        before = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
+        learned, asked = _halves(y, fold_seed)
+        if not len(asked) or len(state.tasks) == (task in state.tasks):
+            return before  # nobody to ask, or nothing to share
+
+        def mistakes(sharing: float) -> int:
+            shared = _shared_metric(state, task, sharing)
+            code, kind = self._learn_code(shared, X[learned], y[learned], base_seed)
+            metric = _in_features(code, shared)
+            nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
+            return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
+
+        calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
+        return before + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+
+    def _forget_task(self, state: _State, task: Hashable) -> _State:
+        """The state without a task's code, its part of the sum and its record."""
+        tasks = {u: record for u, record in state.tasks.items() if u != task}
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        total = None
+        if codes:
+            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
+        return replace(state, total=total, codes=codes, tasks=tasks)
+
+    def task_metric(self, task: Hashable) -> FactoredMetric:
+        """The metric R W R of a task, a FactoredMetric, as the other tasks shape it now."""
+        state = self._known_state(task)
+        return _in_features(state.codes[task], _shared_metric(state, task, state.sharing))
+
+    @property
+    def shared_metric_(self) -> FactoredMetric:
+        """P for a task that is not known yet."""
+        state = self._learned_state("shared_metric_")
+        return _shared_metric(state, object(), state.sharing)
+
+    @property
+    def codes_(self) -> dict[Any, FactoredMetric]:
+        """Task to its code W, a FactoredMetric; a copy of the table."""
+        return dict(self._learned_state("codes_").codes)
+
+    @property
+    def sharing_(self) -> float:
+        """m, the weight of what the tasks share, as it was at the last visit."""
+        return self._learned_state("sharing_").sharing
+
+    @property
+    def metric_type_(self) -> str:
+        """What the metrics are: "similarity" or "distance"."""
+        return self._learned_state("metric_type_").metric_type
+
+    @property
+    def state_parts_(self) -> dict[str, int]:
+        """Bytes kept, by part: the sum of the contributions, codes, records."""
+        state = self._learned_state("state_parts_")
+        return {
+            "shared": 0 if state.total is None else state.total.nbytes,
+            "codes": sum(code.nbytes for code in state.codes.values()),
+            "records": sum(8 * (5 + len(r.classes)) for r in state.tasks.values()),
+        }
+
+    @classmethod
+    def _fields(cls) -> Field:
+        """The table of the fields that are stored."""
+        return RecordField(
+            _restored_state,
+            {
+                **COMMON_FIELDS,
+                "tasks": TableField(_RECORD),
+                "total": OptionalField(_METRIC),
+                "codes": TableField(_METRIC),
+                "mistakes": OptionalField(ArrayField((len(_CANDIDATES),))),
+                "sharing": ValueField(real(0, 1)),
+                "metric_type": ValueField(one_of("similarity", "distance")),
+            },
+        )
+
+
+# book/shared.ipynb#the-learner
+def _metric_of_parts(*, alpha: float, factor: Floats, core: Floats) -> FactoredMetric:
+    """A metric of a file, whose factor rows must be orthonormal."""
+    expect(len(core) == len(factor), "weights of a metric", len(core), len(factor))
+    off = np.abs(factor @ factor.T - np.eye(len(factor))).max(initial=0.0)
+    expect(off < 1e-6, "rows of a metric", f"{off:.1e} from orthonormal", "orthonormal")
+    return FactoredMetric._trusted(alpha, factor, core)
+
+
+def _restored_state(**parts: Any) -> _State:
+    """The state of these fields, or an error that says what does not belong."""
+    tasks = parts["tasks"]
+    expect(set(parts["codes"]) == set(tasks), "tasks of codes", len(parts["codes"]), "all tasks")
+    numbers = [record.number for record in tasks.values()]
+    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
+    expect((parts["total"] is None) == (not tasks), "sum", parts["total"], "one with tasks only")
+    return _State(**parts)
+
+
+def _are_labels(classes: Any) -> bool:
+    return type(classes) is tuple and len(set(classes)) == len(classes)
+
+
+_METRIC = RecordField(
+    _metric_of_parts,
+    {
+        "alpha": ValueField(real()),
+        "factor": ArrayField((None, "D")),
+        "core": ArrayField((None,)),
+    },
+    lambda metric: {"alpha": metric.alpha, "factor": metric.factor, "core": metric.core},
+)
+_RECORD = RecordField(
+    SharedTaskRecord,
+    {
+        "number": ValueField(whole(0)),
+        "classes": ValueField(Rule(_are_labels, "a tuple of different labels")),
+        "n_samples": ValueField(whole(1)),
+        "n_visits": ValueField(whole(1)),
+        "sharing": ValueField(real(0, 1)),
+    },
+)
