@@ -9,6 +9,7 @@ from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.plda.learner import LifelongPLDA
 from lml.scml import SCML
+from lml.shared import SharedMetricLearner
 from lml.single_task import TaskTransformer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "LifelongMetricLearner",
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
+    "SharedMetricLearner",
     "TaskTransformer",
 ]
 

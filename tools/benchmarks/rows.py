@@ -8,6 +8,7 @@ Only the work is timed. A function may return ``{"seconds": s}`` when it measure
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize
+from sklearn.base import clone
 from sklearn.utils import gen_batches
 
 from lml import coding, oasis, scml
@@ -32,6 +34,7 @@ from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
+from lml.shared import SharedMetricLearner
 from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 from . import loops
@@ -422,6 +425,7 @@ def _many_tasks(learner: Any, quick: bool) -> Data:
 
 
 _MANY_LML = LifelongMetricLearner(OASIS(n_steps=200), n_components=20, random_state=0)
+_MANY_SHARED = SharedMetricLearner(OASIS(n_steps=200), random_state=0)
 _MANY_PLDA = LifelongPLDA(20, own_weight=0.25, shrinkage=(0.3, 0.0, 0.0), random_state=0)
 
 
@@ -446,6 +450,36 @@ def _flat(ours: Result, peer: Result) -> tuple[bool, str]:
     ratio, worst = (float(ours[name] / ours["early"]) for name in ("late", "worst"))
     said = f"task {int(ours['last'])} takes {ratio:.2f} times task 10"
     return ratio <= 1.5, f"{said}, the worst of the last 64 {worst:.2f} times"
+
+
+# ---- learning in shared coordinates beside learning alone
+
+
+def _one_more(base: Any, load: Callable[..., list[Task]], quick: bool) -> Data:
+    """A task to learn, and learners that know the others: one is told m, one chooses it."""
+    *others, task = load(random_state=0)
+    learners = {}
+    for sharing in (0.5, "auto"):
+        learner = SharedMetricLearner(base, sharing=sharing, random_state=0)
+        for other in others:
+            learner.partial_fit(other.X_train, other.y_train, task=other.name)
+        learners[sharing] = learner
+    return {"base": base, "task": task, "learners": learners}
+
+
+def _one_more_shared(sharing: float | str, data: Data) -> Result:
+    learner = copy.copy(data["learners"][sharing])
+    learner.partial_fit(data["task"].X_train, data["task"].y_train, task="one more")
+    return {"metrics": len(learner.tasks_)}
+
+
+def _one_more_alone(data: Data) -> Result:
+    metric = clone(data["base"]).fit(data["task"].X_train, data["task"].y_train).metric_
+    return {"metrics": metric.n_features}
+
+
+def _both_learned(ours: Result, peer: Result) -> tuple[bool, str]:
+    return int(ours["metrics"]) > 3 and int(peer["metrics"]) > 3, "a metric of the task by both"
 
 
 # ---- growth with the number of features
@@ -557,6 +591,17 @@ ROWS: dict[str, Row] = {
     "task-1000-plda": Row(
         "task 1,000 against task 10, PLDA", partial(_many_tasks, _MANY_PLDA), _late_task, _flat,
         runs=3),
+    "task-1000-shared": Row(
+        "task 1,000 against task 10, shared", partial(_many_tasks, _MANY_SHARED), _late_task, _flat,
+        runs=3),
+    **{f"shared-{sharing}-{name}": Row(
+        f"a task beside others, m {sharing}, {name}", partial(_one_more, base, load),
+        partial(_one_more_shared, 0.5 if sharing == "given" else "auto"), _both_learned,
+        {"the base learner alone": _one_more_alone}, goal=1 / most, runs=3)
+        for sharing, most in (("given", 1.3), ("chosen", 6.0))
+        for name, base, load in (
+            ("oasis-sentiment", OASIS(random_state=0), load_sentiment_tasks),
+            ("lmnn-isolet", LMNN(max_iter=200, tol=0.01, shrinkage=0.001), load_isolet_tasks))},
     **{f"width-{D}": Row(
         f"lifelong run, D {D}", partial(_wide_tasks, D), _wide_run, _ran, runs=3,
         quick=D <= 4096) for D in WIDTHS},
