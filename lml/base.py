@@ -339,7 +339,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
+        Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
         """
         now = copy.copy(self)
         now._check_parameters()
@@ -373,7 +373,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 33 (state), eqs. (state-round-trip) and (state-bound).
+        Derived in chapter 34 (state), eqs. (state-round-trip) and (state-bound).
         """
         meta, arrays = read_state(path, cls._kind)
         with reading(path):

@@ -69,7 +69,7 @@ def contribution(code: FactoredMetric) -> FactoredMetric:
 
     Notes
     -----
-    Derived in chapter 16 (shared), eq. (shared-contribution).
+    Derived in chapter 17 (shared), eq. (shared-contribution).
     """
     D = code.n_features
     n_rest = D - len(code.core)
@@ -103,7 +103,7 @@ def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
 
     Notes
     -----
-    Derived in chapter 16 (shared), eq. (shared-trimmed).
+    Derived in chapter 17 (shared), eq. (shared-trimmed).
     """
     values, rows = metric._spectrum()  # rising, relative to alpha
     kept, mean = _least_spread(values, metric.n_features, rank)
@@ -246,7 +246,7 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     Notes
     -----
-    Derived in chapter 16 (shared), eqs. (shared-metric), (shared-learn) and (shared-read). Paper:
+    Derived in chapter 17 (shared), eqs. (shared-metric), (shared-learn) and (shared-read). Paper:
     section IV, where M_t = L' W_t L. The metrics of all tasks change when a task arrives. A task
     that comes back keeps what was learned: its code becomes the mean over all of its samples.
 

@@ -26,6 +26,7 @@ from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
+from lml.paper import DictionaryMetricLearner
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.shared import SharedMetricLearner
@@ -192,6 +193,11 @@ def shared(base=None, **parameters):
     return SharedMetricLearner(base, **given)
 
 
+def by_the_paper(base, **parameters):
+    given = {"n_components": 3, "n_triplets": 200, "random_state": 0} | parameters
+    return DictionaryMetricLearner(base, **given)
+
+
 def off_diagonal(metric_type):
     return OffDiagonalLearner(metric_type, n_components=3, ridge=0.1, random_state=0)
 
@@ -249,6 +255,7 @@ ENTRIES = [
     Entry("shared OASIS", lambda D=4: shared(), "stream", "shared"),
     Entry("shared SCML", lambda D=4: shared(SCML(n_basis=8, n_steps=200)), "stream", "shared"),
     Entry("shared table", lambda D=4: shared(), "table", "shared"),
+    Entry("the paper's", lambda D=4: by_the_paper(OASIS(n_steps=100)), "stream", "the paper's"),
     Entry("lifelong PLDA", lambda D=4: plda(), "stream", "PLDA"),
     Entry("PLDA table", lambda D=4: plda(), "table", "PLDA"),
     Entry("ELLA", lambda D=4: ella(), "stream", "ELLA", least=2),
@@ -294,6 +301,8 @@ STREAMS = {
     "penalty": lambda: lifelong_scml(code_penalty=0.01, n_components=2),
     "shared": lambda: shared(),
     "shared LMNN": lambda: shared(LMNN(shrinkage=0.01, max_iter=20), code_rank=2),
+    "the paper's": lambda: by_the_paper(OASIS(n_steps=100)),
+    "the paper's, SCML": lambda: by_the_paper(SCML(n_basis=8, n_steps=200), keep_samples=False),
     "ELLA": lambda: ella(),
     "ELLA by conjugate gradients": lambda: ELLA(n_components=2, random_state=0, solver="cg"),
 }
@@ -308,5 +317,6 @@ def learned_numbers(model):
     if isinstance(model, ELLA):
         parts = (model.coefficients(task) for task in model.tasks_)
         return arrays + [array for part in parts for array in part]
-    memory = [] if model.memory_ is None else model.memory_.gradients.values()
+    memory = getattr(model, "memory_", None)
+    memory = [] if memory is None else memory.gradients.values()
     return arrays + [part for G in memory for part in (G.factor, G.core)]

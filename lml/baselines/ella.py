@@ -84,7 +84,7 @@ class QuadraticModel:
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
+    Derived in chapter 31 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
     Problem c has the loss (theta_c - v)' D_c (theta_c - v) above its minimum; D_c is never formed
     unless asked.
     """
@@ -151,7 +151,7 @@ def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qua
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
+    Derived in chapter 31 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
 
     Examples
     --------
@@ -190,7 +190,7 @@ def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float)
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eq. (ella-kkt).
+    Derived in chapter 31 (baselines/ella), eq. (ella-kkt).
     """
     slope = 2 * (gram @ code - target)
     free = np.maximum(np.abs(slope) - penalty, 0)
@@ -216,7 +216,7 @@ def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
+    Derived in chapter 31 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
 
     Examples
     --------
@@ -293,7 +293,7 @@ class DictionarySums:
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
+    Derived in chapter 31 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
     vectorised by columns.
     """
 
@@ -357,7 +357,7 @@ def solve_dictionary(
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    Derived in chapter 31 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
     is formed.
     """
     T = sum(map(len, codes))
@@ -537,7 +537,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
 
     Notes
     -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
+    Derived in chapter 31 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The samples of all
     tasks are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 

@@ -55,7 +55,7 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
 
     Notes
     -----
-    Derived in chapter 22 (two_covariance), eq. (plda-ratio).
+    Derived in chapter 23 (two_covariance), eq. (plda-ratio).
 
     Examples
     --------
@@ -99,7 +99,7 @@ class LogRatioMetric(FactoredMetric):
 
     Notes
     -----
-    Derived in chapter 22 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
+    Derived in chapter 23 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
 
     Examples
     --------
@@ -163,7 +163,7 @@ class LogRatioMetric(FactoredMetric):
     def map_rows(self, X: MatrixLike, role: str) -> Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
-        Derived in chapter 22 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
+        Derived in chapter 23 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
         out, shape (n, k').
         """
         used = self._between > 0
@@ -211,7 +211,7 @@ class Moments(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 22 (two_covariance), eq. (plda-scatters); chapter 23 (plda_memory), eq.
+    Derived in chapter 23 (two_covariance), eq. (plda-scatters); chapter 24 (plda_memory), eq.
     (plda-tail).
     """
 
@@ -344,7 +344,7 @@ def pooled_scatters(
 
     Notes
     -----
-    Derived in chapter 22 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
+    Derived in chapter 23 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
     """
     if shared_labels:
         joined = reduce(merge_moments, moments)  # each task's mean is at 0
@@ -367,7 +367,7 @@ def mix_scatters(
 ) -> tuple[Floats, Floats]:
     """Within scatter and spread of a task: its own ones and the shared ones, weighed.
 
-    Derived in chapter 22 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
+    Derived in chapter 23 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
     and between classes.
     """
     within_weight, between_weight = weights
@@ -412,7 +412,7 @@ def shrunken_variances(
 
     Notes
     -----
-    Derived in chapter 22 (two_covariance), eq. (plda-wiener).
+    Derived in chapter 23 (two_covariance), eq. (plda-wiener).
 
     Examples
     --------

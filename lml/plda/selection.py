@@ -182,7 +182,7 @@ def labels_agree(
 ) -> bool:
     """Whether a label means the same in a visited task as in other tasks together.
 
-    Derived in chapter 24 (plda), eq. (plda-agree).
+    Derived in chapter 25 (plda), eq. (plda-agree).
     """
     known = frozenset(joint.labels)
     labels = [label for label in visit.labels if label in known]
@@ -227,7 +227,7 @@ def scatter_tells(
 ) -> bool:
     """Whether others' scatter says no less of held-out rows than none, or than the task's own.
 
-    Derived in chapter 24 (plda), eq. (plda-alike).
+    Derived in chapter 25 (plda), eq. (plda-alike).
     """
     ridge = regularization * np.eye(len(within))
     likelihoods = [np.zeros((3, 0))]

@@ -78,7 +78,7 @@ def whitened_rows(
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eqs. (plda-dictionary) and (plda-span).
+    Derived in chapter 24 (plda_memory), eqs. (plda-dictionary) and (plda-span).
     """
     k = len(within)
     Z = np.eye(k)
@@ -107,7 +107,7 @@ def scatter_code(scatter: Floats, T: Floats, regularization: float) -> Floats:
 def is_guess(loss: float, counts: Indices) -> bool:
     """Whether a mean loss of rows of classes of such sizes is guessing's within noise.
 
-    Derived in chapter 23 (plda_memory), eq. (plda-guess). False where the noise is too large to
+    Derived in chapter 24 (plda_memory), eq. (plda-guess). False where the noise is too large to
     say.
     """
     n = counts.sum()
@@ -420,7 +420,7 @@ def remembered_moments(
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eqs. (plda-move) and (plda-tail).
+    Derived in chapter 24 (plda_memory), eqs. (plda-move) and (plda-tail).
     """
     k = len(basis)
     (d, D) = dictionary.shape
@@ -485,7 +485,7 @@ def written_moments(
 ) -> dict[str, Any]:
     """What a `TaskMemory` has of its moments (k) in the rows T (d, k) of a dictionary.
 
-    Derived in chapter 23 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
+    Derived in chapter 24 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
     before.
     """
     return {
@@ -516,7 +516,7 @@ class Follow(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eq. (plda-follow).
+    Derived in chapter 24 (plda_memory), eq. (plda-follow).
     """
 
     map: Floats
@@ -598,7 +598,7 @@ class Pool:
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eqs. (plda-sums) and (plda-part).
+    Derived in chapter 24 (plda_memory), eqs. (plda-sums) and (plda-part).
     """
 
     size: int

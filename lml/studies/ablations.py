@@ -24,6 +24,7 @@ from lml.evaluation import evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
+from lml.paper import DictionaryMetricLearner
 from lml.scml import SCML
 from lml.studies.comparison import split_errors
 from lml.studies.experiments import DATASETS, Protocol, chosen_names, run_missing, task_errors
@@ -222,7 +223,7 @@ def penalty_path(
 
     Notes
     -----
-    Derived in chapter 19 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 20 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
@@ -333,7 +334,7 @@ def best_on_validation(
 
     Notes
     -----
-    Derived in chapter 19 (ablations), eq. (ablations-chosen).
+    Derived in chapter 20 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
@@ -389,11 +390,15 @@ def errors_by(
 
 
 # book/ablations.ipynb#three-the-number-of-learnt-tasks
-#: What is kept of old tasks: name to parameters of the lifelong learner.
-POLICIES: dict[str, dict[str, Any]] = {
-    "metrics": {"old_tasks": "metrics"},
-    "codes": {"old_tasks": "codes"},
-    "gradients": {"old_tasks": "codes", "dictionary_loss": "hinge", "gradient_memory": 256},
+#: What is kept of old tasks: name to a learner, given a base learner and its parameters.
+POLICIES: dict[str, Callable[..., Any]] = {
+    "metrics": partial(LifelongMetricLearner, old_tasks="metrics"),
+    "codes": partial(LifelongMetricLearner, old_tasks="codes"),
+    "gradients": partial(
+        LifelongMetricLearner, old_tasks="codes", dictionary_loss="hinge", gradient_memory=256
+    ),
+    "paper": DictionaryMetricLearner,
+    "paper, row-free": partial(DictionaryMetricLearner, keep_samples=False),
 }
 #: Size and code penalty with which the number of tasks is varied.
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
@@ -406,8 +411,7 @@ def _run_tasks(unit: Unit) -> list[StepRow]:
     base = _base_learner(unit)
     metrics = [base.fit(t.X_train, t.y_train).metric_ for t in tasks]
     alone = [unit.error(t, M, base.metric_type, "test") for t, M in zip(tasks, metrics)]
-    given = STEP_SIZE | POLICIES[unit.part]
-    learner = LifelongMetricLearner(base, random_state=unit.split, **given)
+    learner = POLICIES[unit.part](base, random_state=unit.split, **STEP_SIZE)
     stream = evaluate_stream(learner, tasks, n_neighbors=unit.n_neighbors)
     return [
         StepRow(**unit.columns(t), error=round(error, 6), old_tasks=unit.part, n_learnt=n_learnt)
@@ -434,7 +438,7 @@ def change_since_arrival(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 19 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 20 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]

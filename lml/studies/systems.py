@@ -26,6 +26,7 @@ from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
+from lml.paper import DictionaryMetricLearner
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.utils.typing import Matrix
@@ -211,6 +212,30 @@ def _fit_ella(
 
 
 # book/systems.ipynb#one-task-after-another
+def _fit_paper(
+    prototype: Any,
+    keep_samples: bool,
+    tasks: Sequence[Task],
+    seed: int,
+    fits: _Fits,
+    *,
+    n_components: int,
+    code_penalty: float,
+    **parameters: Any,
+) -> Fitted:
+    """The tasks one after another by the paper's Algorithm 2; asked after the last of them."""
+    base = Recalled(prepared(prototype, seed, **parameters), fits)
+    learner = DictionaryMetricLearner(
+        base, n_components, code_penalty, keep_samples=keep_samples, random_state=seed
+    )
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    metrics = {t.name: learner.task_metric(t.name) for t in tasks}
+    nbytes = learner.state_nbytes_ - learner.state_parts_["samples"]
+    return by_neighbors(tasks, metrics, learner.metric_type_, nbytes)
+
+
+# book/systems.ipynb#one-task-after-another
 def _fit_plda(
     fixed: Mapping[str, Any], tasks: Sequence[Task], seed: int, fits: _Fits, **parameters: Any
 ) -> Fitted:
@@ -249,6 +274,12 @@ def _dictionary(n_features: int) -> _Stages:
     largest_first = sorted({min(d, n_features) for d in N_COMPONENTS}, reverse=True)
     sizes = _each("n_components", largest_first)
     return [sizes, _each("code_penalty", (0.0, *sorted(PAPER_GRID))), sizes]
+
+
+def _few(n_features: int) -> _Stages:
+    """Three sizes without penalty, then four code penalties, for a learner that takes long."""
+    sizes = [d for d in (200, 120, 40) if d <= n_features] or [n_features]
+    return [_each("n_components", sizes), _each("code_penalty", (0.0, 0.01, 0.1, 1.0))]
 
 
 def _warm(n_features: int) -> _Stages:
@@ -335,6 +366,9 @@ SYSTEMS = {
     "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, base="oasis"),
     "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, base="scml"),
     "lifelong-oasis-warm": System(partial(_fit_lifelong, OASIS(), warm=True), _warm),
+    "paper-oasis": System(partial(_fit_paper, OASIS(), True), _dictionary, base="oasis"),
+    "paper-scml": System(partial(_fit_paper, SCML(), True), _few, base="scml"),
+    "paper-oasis-rowfree": System(partial(_fit_paper, OASIS(), False), _dictionary, base="oasis"),
     "plda-alone": _tuned(partial(_fit_plda, {"own_weight": 1.0}), *_PLDA),
     "lifelong-plda": _tuned(partial(_fit_plda, {}), *_PLDA, _WEIGHTS),
     "lifelong-plda-keyed": _tuned(partial(_fit_plda, _JOINT), *_PLDA, _WEIGHTS, **_JOINT),

@@ -135,7 +135,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 20 (transfer), eq. (transfer-matrix).
+    Derived in chapter 21 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -153,7 +153,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 20 (transfer), eq. (transfer-values).
+    Derived in chapter 21 (transfer), eq. (transfer-values).
     """
 
     arrival: Floats  # mean error on arrival
@@ -171,7 +171,7 @@ def transfer_values(matrices: Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 20 (transfer), eq. (transfer-values).
+    Derived in chapter 21 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
     arrival = np.diagonal(R, axis1=1, axis2=2)
@@ -307,7 +307,7 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 20 (transfer), eq. (transfer-choice).
+    Derived in chapter 21 (transfer), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
@@ -453,7 +453,7 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 24 (plda), eq. (plda-bytes).
+    Derived in chapter 25 (plda), eq. (plda-bytes).
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
@@ -658,7 +658,7 @@ def _varied(**fields: Any) -> Callable[..., list[Step]]:
 
 
 def _oasis(warm: bool) -> Callable[..., list[Step]]:
-    """The paper's learner with OASIS and a choice of three caps."""
+    """The lifelong learner with OASIS and a choice of three caps."""
     variants = [
         LifelongMetricLearner(OASIS(cap), 200, 0.01, warm_start_from_dictionary=warm)
         for cap in (0.1, 1.0, 0.01)

@@ -1,0 +1,125 @@
+"""Tests of lml.paper: Algorithm 2 as printed, with the samples of all tasks."""
+
+import numpy as np
+import pytest
+from lifelong_streams import NAMES, Given, make_task
+from scipy import optimize, sparse
+
+from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
+from lml.paper import DictionaryMetricLearner, mean_objective
+from lml.scml import SCML
+from lml.triplets import sample_triplets
+
+BASES = [OASIS(n_steps=300), SCML(n_basis=20, n_steps=500)]
+
+
+def make_learner(base=BASES[0], **parameters):
+    return DictionaryMetricLearner(base, **{"n_components": 4, "random_state": 0} | parameters)
+
+
+def learn(learner, names=NAMES):
+    for number, name in enumerate(names):
+        learner.partial_fit(*make_task(number), task=name)
+    return learner
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_gradient_of_all_tasks(kind):
+    rng = np.random.default_rng(1)
+    codes = {task: rng.normal(size=(3, 3)) for task in NAMES}  # not symmetric
+    problems = {}
+    for number, task in enumerate(NAMES):
+        X, y = make_task(number, n=12 + 3 * number)
+        problems[task] = X, sample_triplets(y, 40, number)
+    objective = mean_objective(codes, problems, kind, 0.2)
+    error = optimize.check_grad(
+        lambda L: objective(L.reshape(3, 7))[0],
+        lambda L: objective(L.reshape(3, 7))[1]().ravel(),
+        rng.normal(size=21),
+    )
+    assert error < 1e-4
+    value = np.mean([mean_objective(codes, {u: problems[u]}, kind)(np.eye(3, 7))[0] for u in codes])
+    assert objective(np.eye(3, 7))[0] == pytest.approx(value + 0.2 * 3)
+
+
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
+def test_each_step_lowers_the_mean_hinge_of_all_tasks(base):
+    learner = learn(make_learner(base))
+    kind = learner.metric_type_
+    problems = {u: (record.X, record.triplets) for u, record in learner.tasks_.items()}
+    still = learn(make_learner(base, dictionary_steps=0))
+    losses = [
+        mean_objective(one.codes_, problems, kind)(one.dictionary_)[0] for one in (learner, still)
+    ]
+    assert losses[0] < losses[1]
+    np.testing.assert_allclose(learner.dictionary_ @ learner.dictionary_.T, np.eye(4), atol=1e-12)
+
+
+def test_code_is_made_once_and_follows_the_dictionary():
+    M = FactoredMetric.from_dense(np.diag(np.arange(1.0, 8.0)))
+    start = np.eye(7)[:4]
+    learner = make_learner(Given(M), init=start, dictionary_steps=0)
+    X, y = make_task(0)
+    np.testing.assert_allclose(learner.partial_fit(X, y, task=0).codes_[0], np.diag([1, 2, 3, 4.0]))
+    moved = make_learner(Given(M), init=start, n_triplets=50).partial_fit(X, y, task=0)
+    L, W = moved.dictionary_, moved.codes_[0]
+    assert np.abs(L - start).max() > 1e-3
+    again = L @ M.to_dense() @ L.T
+    assert np.abs(W - again).max() > 1e-3 * np.abs(again).max()  # coded before the steps
+
+
+def test_samples_of_a_task_are_joined_or_dropped():
+    X, y = make_task(0)
+    labels = np.array(["red", "blue", "green"])[y]
+    kept = make_learner().partial_fit(X[:12], labels[:12], task="t")
+    kept.partial_fit(sparse.csr_array(X[12:]), labels[12:], task="t")
+    record = kept.tasks_["t"]
+    np.testing.assert_array_equal(record.X.toarray(), X)
+    assert record.labels == tuple(labels)
+    assert record.n_visits == 2
+    dropped = make_learner(keep_samples=False).partial_fit(X, labels, task="t")
+    assert dropped.tasks_["t"].X is None
+    assert dropped.state_parts_["samples"] == dropped.state_parts_["triplets"] == 0
+
+
+def test_samples_that_are_changed_afterwards_are_not_the_ones_kept():
+    X, y = make_task(0)
+    learner = make_learner().partial_fit(X, y, task="t")
+    X *= 3.0
+    assert not np.array_equal(learner.tasks_["t"].X, X)
+
+
+def test_without_samples_only_the_new_task_moves_the_dictionary():
+    kept, dropped = (learn(make_learner(keep_samples=k), NAMES[:1]) for k in (True, False))
+    np.testing.assert_array_equal(kept.dictionary_, dropped.dictionary_)
+    for learner in (kept, dropped):
+        learner.partial_fit(*make_task(1), task="new")
+    assert np.abs(kept.dictionary_ - dropped.dictionary_).max() > 1e-6
+
+
+def test_first_dictionary():
+    X, y = make_task(0)
+    fisher = make_learner(dictionary_steps=0).partial_fit(X, y, task=0).dictionary_
+    quarter = make_learner(dictionary_steps=0, n_basis=1).partial_fit(X, y, task=0).dictionary_
+    assert not np.allclose(fisher, quarter)
+    given = make_learner(init=2 * np.eye(7)[2:4], dictionary_steps=0).partial_fit(X, y, task=0)
+    np.testing.assert_allclose(given.dictionary_, np.eye(7)[2:4])
+    for init in (np.zeros((2, 7)), np.eye(3)):
+        with pytest.raises(ValueError, match="give an array of shape"):
+            make_learner(init=init).partial_fit(X, y, task=0)
+    with pytest.raises(ValueError, match="'fisher' or an array"):
+        make_learner(init="random").partial_fit(X, y, task=0)
+
+
+def test_one_kind_of_metric():
+    learner = make_learner(Given(FactoredMetric.identity(7))).partial_fit(*make_task(0), task=0)
+    learner.set_params(base_learner=Given(FactoredMetric.identity(7), "distance"))
+    with pytest.raises(ValueError, match="gives a distance, the earlier tasks have a similarity"):
+        learner.partial_fit(*make_task(1), task=1)
+
+
+def test_forgetting_a_task_takes_its_samples():
+    learner = learn(make_learner())
+    learner.forget(42)
+    assert list(learner.tasks_) == list(learner.codes_) == ["paris", ("a", 1)]
