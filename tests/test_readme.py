@@ -15,10 +15,10 @@ def test_the_python_code_runs(page):
     space: dict = {}
     for block in blocks:
         exec(block, space)
-    assert len(space["learner"].tasks_) == 4
+    assert len(space["learner"].tasks_) == 15
     if "classifier" in space:
         first = space["first"]
-        assert space["classifier"].score(first.X_test, first.y_test, task=first.name) > 0.9
+        assert space["classifier"].score(first.X_test, first.y_test, task=first.name) > 0.8
         assert space["embedding"].shape[0] == len(first.X_test)
 
 
