@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
+    check_columns,
     check_matrix,
     check_new_samples,
     is_real,
@@ -730,10 +731,15 @@ def fitted_metric(
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
-def check_pairs(pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
-    """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables."""
+def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
+    """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables.
+
+    Tables must have the columns that the estimator has learned.
+    """
     tables = pairs if isinstance(pairs, tuple) and len(pairs) == 2 else [None]
     if all(sparse.issparse(table) or hasattr(table, "columns") for table in tables):
+        for table in tables:
+            check_columns(estimator, table)
         left = check_matrix(pairs[0], "pairs[0]", n_features)
         right = check_matrix(pairs[1], "pairs[1]", n_features)
         if left.shape != right.shape:
@@ -841,7 +847,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
-        left, right = check_pairs(pairs, self.metric_.n_features)
+        left, right = check_pairs(self, pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
             return self.metric_.paired(left, right)
         return -self.metric_.quadratic(left - right)

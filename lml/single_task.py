@@ -76,7 +76,7 @@ class TaskMetricsMixin:
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
-        left, right = check_pairs(pairs, metric.n_features)
+        left, right = check_pairs(now, pairs, metric.n_features)
         if now.metric_type_ == "similarity":
             return metric.paired(left, right)
         return -metric.psd().quadratic(left - right)

@@ -249,6 +249,26 @@ def check_a_data_frame_gives_what_an_array_gives(entry, kind):
     assert_close(entry.answers(again, X), entry.answers(named, X0))
 
 
+@check(lambda entry: entry.kind != "references", kind=["pandas", "polars"])  # its learner knows
+def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, kind):
+    import polars
+
+    def frame(X, columns="abcd"):
+        columns = dict(zip(columns, X.T))
+        return pd.DataFrame(columns) if kind == "pandas" else polars.DataFrame(columns)
+
+    model = entry.learned(frame(X0))
+    known = frame(FRESH)
+    for name, given in entry.reading_arguments(model, FRESH).items():
+        if name in WITHOUT_SAMPLES:
+            continue
+        for other in (known[list("dcba")], frame(FRESH, "abcz")):
+            tables = [(other, known), (known, other)] if name.startswith("pair_") else [other]
+            for table in tables:
+                with pytest.raises(ValueError, match="feature names should match"):
+                    entry.read(model, name, (table, *given[1:]))
+
+
 def wide(X):
     """A CSR array with 64-bit indices."""
     X = sparse.csr_array(X)
