@@ -18,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
+    Rule,
     check_columns,
+    check_finite,
     check_matrix,
     check_new_samples,
     is_real,
@@ -29,6 +31,7 @@ from lml.utils.validation import (
 )
 
 __all__ = [
+    "METRIC_LEARNER",
     "METRIC_TYPE",
     "FactoredMetric",
     "MetricDistance",
@@ -692,29 +695,40 @@ def pairwise_scores(
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
+#: Rule for a learner of the metric of one task.
+METRIC_LEARNER = Rule(
+    lambda value: (
+        not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
+    ),
+    "an instance of a metric learner, such as OASIS()",
+)
+
+
 def unfitted_learner(learner: Any, parameter: str) -> Any:
-    """A clone of a metric learner; a TypeError names the parameter that holds something else."""
-    methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
-    if isinstance(learner, type) or not methods:
-        raise TypeError(
-            f"{parameter} is {learner!r}: give an instance of a metric learner, such as OASIS()"
-        )
+    """A clone of a metric learner; an error names the parameter that holds something else."""
+    METRIC_LEARNER.check(parameter, learner)
     return clone(learner)
 
 
 def learned_metric(learner: Any, parameter: str) -> tuple[FactoredMetric, str]:
-    """The metric and the metric type of a fitted learner; a TypeError names the parameter."""
+    """The metric of a fitted learner, finite, for a distance symmetric, and the metric type.
+
+    An error names the parameter that holds the learner.
+    """
     metric = getattr(learner, "metric_", None)
     metric_type = getattr(learner, "metric_type", None)
+    place = f"metric_ of {parameter}"
     if isinstance(metric, np.ndarray):
-        metric = FactoredMetric.from_dense(metric)
+        metric = FactoredMetric.from_dense(_finite_matrix(metric, place))
     if not isinstance(metric, FactoredMetric) or metric_type not in ("similarity", "distance"):
         raise TypeError(
             f"{parameter} is a {type(learner).__name__}, whose fit gives a metric_ of type"
             f" {type(metric).__name__} and whose metric_type is {metric_type!r}: use a metric"
             " learner such as OASIS or SCML, with a FactoredMetric and 'similarity' or 'distance'"
         )
-    return metric, metric_type
+    for part in (metric.factor, metric.core, np.array([metric.alpha])):
+        check_finite(part, place, np.finfo(float).max)
+    return metric.symmetrized() if metric_type == "distance" else metric, metric_type
 
 
 def fitted_metric(
