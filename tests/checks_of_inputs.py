@@ -159,6 +159,28 @@ def check_a_missing_label_is_named(entry, missing):
         assert_refused(entry, X0, labels, said)
 
 
+WRONG_AT_LAST = {
+    "missing": (
+        [None if line == 59 else c for line, c in enumerate([*Y0] * 3)],
+        r"y\[59\] is None",
+    ),
+    "one class": (np.r_[Y0, Y0, 0 * Y0], "y of task 'c' has 24 samples of 1 classes"),
+}
+
+
+@check(lambda entry: entry.kind == "table", wrong=WRONG_AT_LAST)
+def check_the_last_task_of_a_table_is_checked_before_the_first_is_learned(entry, wrong):
+    y, said = WRONG_AT_LAST[wrong]
+    if wrong == "one class" and entry.name in ("pooled", "ELLA table"):
+        return  # they take such a task
+    model = entry.make()
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(model, "_learn_task"):
+            patch.setattr(type(model), "_learn_task", lambda *_: pytest.fail("a task was learned"))
+        with pytest.raises(ValueError, match=said):
+            model.fit(np.concatenate([X0] * 3), y, tasks=np.repeat(["a", "b", "c"], 24))
+
+
 STANDS_FOR_NONE = {
     "decimal nan": Decimal("NaN"),
     "decimal infinity": Decimal("Infinity"),

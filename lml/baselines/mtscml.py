@@ -344,11 +344,10 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         weights, history = joint_dual_averaging(
             projections, triplets, self.beta, gamma, self.n_steps, rng
         )
+        metrics = [FactoredMetric._trusted(0.0, basis, w) for w in weights]
         self._note_columns(X)
         self.tasks_ = names
-        self.metrics_ = {
-            name: FactoredMetric._trusted(0.0, basis, w) for name, w in zip(names, weights)
-        }
+        self.metrics_ = dict(zip(names, metrics))
         self.basis_ = basis
         self.weights_ = weights
         self.gamma_ = gamma

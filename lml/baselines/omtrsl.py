@@ -313,13 +313,14 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
             W = np.tile(start.to_dense(), (len(names), 1, 1))
             steps, losses = _dense_form(rows, owners, triplets, self.aggressiveness, relation, W)
             metrics = [FactoredMetric.from_dense(M) for M in W]
+        blocks = np.array_split(losses, min(50, len(losses)) or 1)
+        loss_curve = np.array([block.mean() for block in blocks if len(block)])
         self._note_columns(X)
         self.tasks_ = names
         self.metrics_ = dict(zip(names, metrics))
         self.relation_inverse_ = relation
         self.n_updates_ = int(np.count_nonzero(steps))
-        blocks = np.array_split(losses, min(50, len(losses)) or 1)
-        self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
+        self.loss_curve_ = loss_curve
         return self
 
     def _relation_inverse(self, n_tasks: int) -> Floats:

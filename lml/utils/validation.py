@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
@@ -457,23 +458,25 @@ def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
 def check_task(task: Any, place: str = "task") -> None:
-    """Refuse a name of a task that would not be found again: unhashable, or not equal to itself."""
+    """Refuse a name that is no name of a task: unhashable, missing, or not equal to itself."""
 
-    def holds_nan(name: Any) -> bool:
+    def is_lost(name: Any) -> bool:
         if isinstance(name, (tuple, frozenset)):
-            return any(map(holds_nan, name))
-        return bool(name != name)
+            return any(map(is_lost, name))
+        return name is not None and (is_missing(name) or bool(name != name))
 
     try:
         hash(task)
     except TypeError:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
-    if holds_nan(task):
-        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+    if task is None or is_lost(task):
+        raise ValueError(f"{place}={task!r} is missing or not equal to itself: give a name")
 
 
 def check_known_task(task: Any, known: Collection[Any]) -> None:
     """Refuse a name of a task that is not known; the error says which ones are."""
+    if not known:
+        raise NotFittedError("no task has been learned: call fit or partial_fit")
     try:
         if task in known:
             return
@@ -491,11 +494,10 @@ def check_table(
     names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
-        if task is None:
-            raise ValueError(f"tasks[{line}] is None: give each sample the name of its task")
     X = check_matrix(X, order="C")
     labels = as_labels(y)
     check_consistent_length(X, labels, names)
+    encode_labels(labels)  # refuses samples without a label
     if not names:
         raise ValueError("X has 0 samples: give the samples of at least one task")
     return X, labels, names
