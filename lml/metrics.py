@@ -6,6 +6,7 @@ projections, the positive semi-definite read-out and low-rank compression cost O
 O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -108,6 +109,7 @@ class FactoredMetric:
     """
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
+    _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
 
     def __init__(
         self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
@@ -126,9 +128,12 @@ class FactoredMetric:
         self._core = _read_only(core)
 
     @classmethod
-    def _trusted(cls, alpha: float, factor: Matrix, core: Matrix) -> Self:
+    def _trusted(
+        cls, alpha: float, factor: Matrix, core: Matrix, is_psd_read_out: bool = False
+    ) -> Self:
         """A metric of float64 parts, dense or CSR, that fit together: nothing is checked."""
         metric = cls.__new__(cls)
+        metric._is_psd_read_out = is_psd_read_out
         metric._alpha = float(alpha)
         metric._factor = _read_only(factor)
         metric._core = _read_only(core)
@@ -172,7 +177,8 @@ class FactoredMetric:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (FactoredMetric._trusted, (self.alpha, self.factor, self.core))
+        parts = (self.alpha, self.factor, self.core, self._is_psd_read_out)
+        return (FactoredMetric._trusted, parts)
 
     @classmethod
     def identity(cls, n_features: int, scale: float = 1.0) -> Self:
@@ -197,10 +203,18 @@ class FactoredMetric:
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
         """Image X F' of samples `X` (n, n_features), a dense array (n, r)."""
-        return self._image(_finite_matrix(X, "X", self.n_features))
+        return times_transpose(_finite_matrix(X, "X", self.n_features), self.factor)
+
+    @cached_property
+    def _has_identity_factor(self) -> bool:
+        F = self.factor
+        if sparse.issparse(F) or F.shape[0] != F.shape[1]:
+            return False
+        return bool(np.count_nonzero(F) == len(F) and (F.diagonal() == 1).all())
 
     def _image(self, X: Matrix) -> Floats:
-        return times_transpose(X, self.factor)
+        """X F', which is X itself where F is the identity: not to be written into."""
+        return dense(X) if self._has_identity_factor else times_transpose(X, self.factor)
 
     def _by_core(self, K: Floats) -> Floats:
         """K C for a dense `K` (n, r)."""
@@ -226,7 +240,9 @@ class FactoredMetric:
         return self._apply(_finite_matrix(X, "X", self.n_features))
 
     def _apply(self, X: Matrix) -> Floats:
-        product = self._by_core(self._image(X)) @ self.factor
+        product = self._by_core(self._image(X))
+        if not self._has_identity_factor:
+            product = product @ self.factor
         return product + self.alpha * X if self.alpha else product
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
@@ -445,6 +461,8 @@ class FactoredMetric:
 
         Of each row and its negative, the one whose largest entry is positive.
         """
+        if self._is_psd_read_out:
+            return self.core, self.factor
         Q, R = self._span()
         S = self._by_core(R.T) @ R
         values, vectors = linalg.eigh((S + S.T) / 2)
@@ -464,11 +482,13 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
         """
+        if self._is_psd_read_out:
+            return self
         values, rows = self._spectrum()
         base = max(self.alpha, 0.0)
         weights = np.maximum(self.alpha + values, 0.0) - base
         keep = weights != 0.0
-        return FactoredMetric._trusted(base, rows[keep], weights[keep])
+        return FactoredMetric._trusted(base, rows[keep], weights[keep], is_psd_read_out=True)
 
     # book/metrics.ipynb#compression
     def compress(self, rank: int | None = None) -> "FactoredMetric":
@@ -583,7 +603,9 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-root).
         """
-        X = _finite_matrix(X, "X", self.n_features)
+        return self._embed(_finite_matrix(X, "X", self.n_features))
+
+    def _embed(self, X: Matrix) -> Floats:
         return self.root()._apply(X) if self.alpha > 0 else times_transpose(X, self.components())
 
     def distance_function(self) -> "MetricDistance":
@@ -821,8 +843,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -----
         Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
-        metric = self._read_out()
-        return metric.embed(check_new_samples(self, X))
+        return self._read_out()._embed(check_new_samples(self, X))
 
     @property
     def components_(self) -> Floats:

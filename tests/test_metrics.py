@@ -473,6 +473,35 @@ def test_a_distance_that_a_learner_finds_is_symmetric_a_similarity_stays(kind):
     np.testing.assert_allclose(found, M if kind == "similarity" else (M + M.T) / 2)
 
 
+def test_a_read_out_is_its_own_read_out_and_stays_so_in_a_copy():
+    metric = FactoredMetric.from_dense(np.arange(9.0).reshape(3, 3) - 2.0).psd()
+    assert metric.psd() is metric
+    again = pickle.loads(pickle.dumps(metric))
+    assert again.psd() is again
+    np.testing.assert_array_equal(again.embed(np.eye(3)), metric.embed(np.eye(3)))
+    assert (2.0 * metric).psd() is not metric
+
+
+@pytest.mark.parametrize("sparse_samples", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_products_are_the_same_bits_where_the_factor_is_the_identity(sparse_samples, alpha):
+    rng = np.random.default_rng(0)
+    M, Z = rng.normal(size=(4, 4)), rng.normal(size=(7, 4))
+    plain = FactoredMetric(alpha, np.eye(4), M)
+    general = FactoredMetric(alpha, np.eye(4), M)
+    vars(general)["_has_identity_factor"] = False
+    assert plain._has_identity_factor
+    Z = sparse.csr_array(Z) if sparse_samples else Z
+    for read in ("apply", "quadratic", "image", "embed"):
+        found, expected = (
+            getattr(metric.psd() if read == "embed" else metric, read)(Z)
+            for metric in (plain, general)
+        )
+        np.testing.assert_array_equal(found, expected)
+        assert not np.shares_memory(found, Z.data if sparse_samples else Z)
+    np.testing.assert_array_equal(plain.bilinear(Z, Z[:3]), general.bilinear(Z, Z[:3]))
+
+
 def test_a_learner_is_cloned_and_its_metric_fits_the_rows():
     given = Learner(FactoredMetric.identity(D), "similarity").fit(X)
     learner = unfitted_learner(given, "estimator")

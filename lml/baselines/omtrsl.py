@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.metrics import FactoredMetric
-from lml.oasis import starting_metric
+from lml.oasis import START, starting_metric
 from lml.triplets import sample_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
@@ -252,6 +252,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         "coupling": real(0, infinite=True),
         "aggressiveness": real(0, above=True, infinite=True),
         "n_steps": whole(0),
+        "init": START,
         "random_state": seed(),
     }
 

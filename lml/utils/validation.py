@@ -47,6 +47,7 @@ __all__ = [
     "is_missing",
     "is_real",
     "is_whole",
+    "jobs",
     "labels_array",
     "one_of",
     "optional",
@@ -153,6 +154,14 @@ def seed() -> Rule:
     return Rule(allows, "an integer in [0, 2**32), a RandomState or None")
 
 
+def jobs() -> Rule:
+    """Rule for the number of processes or threads, in joblib's sense."""
+    return Rule(
+        lambda value: value is None or (is_whole(value) and value != 0),
+        "a whole number other than 0, or None",
+    )
+
+
 def check_parameters(estimator: Any) -> None:
     """Check the parameters of an estimator against its table ``_parameter_rules``.
 
@@ -253,7 +262,7 @@ def check_matrix(
         The size that no number may exceed; products of squared distances overflow above 1e70.
     **options
         For `sklearn.utils.check_array`; it is not asked about an array of float64 unless `order`
-        is given.
+        or `copy` is given.
 
     Returns
     -------
@@ -267,7 +276,7 @@ def check_matrix(
     """
     # the conversion of a small matrix costs ten times the pass over its numbers: not if it is one
     ready = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
-    if not ready or "order" in options:
+    if not ready or options.keys() & {"order", "copy"}:
         X = check_kind(X, name, options.get("ensure_2d", True))
         options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
         X = check_array(X, ensure_all_finite=False, input_name=name, **options)
@@ -442,9 +451,12 @@ def encode_labels(y: LabelsLike) -> tuple[Indices, list[Any]]:
     return np.array(codes, dtype=np.intp), list(seen)
 
 
-def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
-    """The classes, sorted where they have an order, and the class of each sample."""
-    codes, labels = encode_labels(y)
+def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indices]:
+    """The classes, sorted where they have an order, and the class of each sample.
+
+    `encoded` is what `encode_labels` has made of `y`, if it was asked already.
+    """
+    codes, labels = encoded or encode_labels(y)
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)
     except TypeError:  # labels of several types
