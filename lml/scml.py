@@ -25,6 +25,7 @@ from lml.utils.validation import (
     check_two_classes,
     optional,
     real,
+    seed,
     whole,
 )
 
@@ -184,6 +185,11 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     return total / max(5 * len(triplets), 1)
 
 
+def _gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
+    """The given gamma, or that of the rule; 1 where every difference is zero and any will do."""
+    return gamma or scaled_gamma(projections, triplets) or 1.0
+
+
 # book/scml.ipynb#three-operations-a-step
 def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
@@ -284,16 +290,13 @@ def dual_averaging(
     [0.0, 0.25]
     """
     real(0).check("beta", beta)
-    optional(real(0)).check("gamma", gamma)
+    optional(real(0, above=True)).check("gamma", gamma)
     whole(1).check("n_steps", n_steps)
     rng = check_random_state(random_state)
-    if gamma is None:
-        gamma = scaled_gamma(projections, triplets)
+    gamma = _gamma(projections, triplets, gamma)
     n_basis = projections.shape[1]
     best = np.zeros(n_basis)
     history = [1.0]
-    if not gamma:  # every difference is zero: no weights can change the loss
-        return best, np.array(history)
     draws = rng.randint(len(triplets), size=n_steps)
     differences = _Differences(projections, triplets)
     sums = np.zeros(n_basis)  # minus the sum of the gradients
@@ -368,6 +371,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         "n_steps": whole(1),
         "n_targets": whole(1),
         "n_impostors": whole(1),
+        "random_state": seed(),
     }
 
     def __init__(
@@ -419,9 +423,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
             n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
         basis = local_directions(X, codes, n_basis, random_state=rng)
         projections = times_transpose(X, basis)
-        gamma = self.gamma
-        if gamma is None:
-            gamma = scaled_gamma(projections, triplets)
+        gamma = _gamma(projections, triplets, self.gamma)
         fitted.weights_, fitted.objective_history_ = dual_averaging(
             projections, triplets, self.beta, gamma, self.n_steps, rng
         )

@@ -384,7 +384,7 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
 # --- tasks, weights, neighbors ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["paris", 42, ("a", 1), None, frozenset({1}), 0.5, ""])
+@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), frozenset({1}), 0.5, ""])
 def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     assert check_task(name) is None
 
@@ -394,9 +394,12 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     [
         ([1], TypeError, r"task=\[1\] is not hashable"),
         (np.ones(1), TypeError, "is not hashable"),
-        (NAN, ValueError, "task=nan is not equal to itself"),
-        (("a", (NAN,)), ValueError, "is not equal to itself"),
-        (frozenset({NAN}), ValueError, "is not equal to itself"),
+        (NAN, ValueError, "task=nan is missing or not equal to itself"),
+        (("a", (NAN,)), ValueError, "not equal to itself"),
+        (frozenset({NAN}), ValueError, "not equal to itself"),
+        (None, ValueError, "task=None is missing"),
+        (pd.NA, ValueError, "task=<NA> is missing"),
+        (("a", pd.NA), ValueError, "is missing"),
     ],
 )
 def test_other_names_are_refused(name, error, said):
@@ -420,7 +423,7 @@ def test_a_table_has_a_sample_a_label_and_a_name_in_each_line():
     assert labels == Y0
     assert names == ["p", 1, "p"]
     assert check_table(X0, Y0, np.array([1, 2, 3]))[2] == [1, 2, 3]
-    with pytest.raises(ValueError, match=r"tasks\[1\] is None"):
+    with pytest.raises(ValueError, match=r"tasks\[1\]=None is missing"):
         check_table(X0, Y0, ["p", None, "p"])
     with pytest.raises(TypeError, match=r"tasks\[2\]=\[\] is not hashable"):
         check_table(X0, Y0, ["p", "q", []])
