@@ -17,6 +17,7 @@ from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.state import storable
 from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
@@ -229,6 +230,7 @@ def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) ->
 
 
 # book/oasis.ipynb#the-estimator
+@storable
 class OASIS(MetricLearnerMixin, BaseEstimator):
     """Online similarity learning from triplets by passive-aggressive steps.
 

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state, gen_batches
 
 from lml.fisher import local_directions
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.state import storable
 from lml.triplets import neighbor_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
@@ -314,6 +315,7 @@ def dual_averaging(
 
 
 # book/scml.ipynb#the-estimator
+@storable
 class SCML(MetricLearnerMixin, BaseEstimator):
     """Distance metric composed of local Fisher directions with sparse non-negative weights.
 
