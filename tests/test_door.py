@@ -37,6 +37,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     flag,
+    jobs,
     is_missing,
     is_real,
     is_whole,
@@ -85,6 +86,7 @@ RULES = {
     "whole": (whole(1, 3), [1, 3, np.int64(2)], [0, 4, 2.0, True, "2", None]),
     "choice": (one_of("a", None), ["a", None], ["b", 1, ["a"], {}]),
     "flag": (flag(), [True, False, np.True_], [0, 1, "yes", None]),
+    "jobs": (jobs(), [None, 1, -1, np.int64(2)], [0, 1.0, True, "a"]),
     "optional": (optional(whole(1)), [None, 1], [0, 1.5]),
     "seed": (
         seed(),
