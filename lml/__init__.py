@@ -1,6 +1,7 @@
 # Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Lifelong metric learning: one dictionary, one small code a task."""
 
+from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
 from lml.lmnn import LMNN
@@ -21,6 +22,7 @@ __all__ = [
     "LifelongMetricLearner",
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
+    "OffDiagonalLearner",
     "SharedMetricLearner",
     "TaskTransformer",
 ]

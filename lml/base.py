@@ -244,15 +244,15 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
             self._check_parameters()
             columns = column_names(X)
             table, all_labels, names = check_table(X, y, tasks)
-
-            def visits() -> Iterable[tuple[Matrix, Indices, list[Any], Hashable]]:
-                for task, own in samples_by_task(names).items():
-                    codes, labels = encode_labels([all_labels[sample] for sample in own])
-                    self._check_labels(codes, labels, task)
-                    yield table[own], codes, labels, task
-
+            # all tasks are checked before one is learned; samples are taken when it is their turn
+            encoded = []
+            for task, own in samples_by_task(names).items():
+                codes, labels = encode_labels([all_labels[sample] for sample in own])
+                self._check_labels(codes, labels, task)
+                encoded.append((own, codes, labels, task))
+            visits = ((table[own], codes, labels, task) for own, codes, labels, task in encoded)
             blank = self._blank_state(table.shape[1], columns)
-            self._state = self._learn_tasks(blank, visits())
+            self._state = self._learn_tasks(blank, visits)
         return self
 
     def _learn_tasks(
@@ -275,9 +275,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
     def _known_state(self, task: Hashable) -> _S:
         """The state, if a task is known in it."""
-        state = self._state
-        if state is None or not state.tasks:
-            raise NotFittedError("no task has been learned: call partial_fit(X, y, task=...)")
+        state = self._learned_state("metric of a task")
         check_known_task(task, state.tasks)
         return state
 
@@ -286,7 +284,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         state = self._state
         if state is None:
             raise NotFittedError(
-                f"there is no {attribute} before a task: call partial_fit(X, y, task=...)"
+                f"no task has been learned, so there is no {attribute}: call fit or partial_fit"
             )
         return state
 

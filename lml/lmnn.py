@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.state import storable
 from lml.triplets import encode_triplet_classes, nearest_samples
 from lml.utils.linalg import svd
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
@@ -430,6 +431,7 @@ class _Problem:
 
 
 # book/lmnn.ipynb#the-estimator
+@storable
 class LMNN(MetricLearnerMixin, BaseEstimator):
     """Large margin nearest neighbors.
 

@@ -6,6 +6,7 @@ projections, the positive semi-definite read-out and low-rank compression cost O
 O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
+    Rule,
+    check_columns,
+    check_finite,
     check_matrix,
     check_new_samples,
     is_real,
@@ -28,6 +32,7 @@ from lml.utils.validation import (
 )
 
 __all__ = [
+    "METRIC_LEARNER",
     "METRIC_TYPE",
     "FactoredMetric",
     "MetricDistance",
@@ -104,6 +109,7 @@ class FactoredMetric:
     """
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
+    _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
 
     def __init__(
         self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
@@ -122,9 +128,12 @@ class FactoredMetric:
         self._core = _read_only(core)
 
     @classmethod
-    def _trusted(cls, alpha: float, factor: Matrix, core: Matrix) -> Self:
+    def _trusted(
+        cls, alpha: float, factor: Matrix, core: Matrix, is_psd_read_out: bool = False
+    ) -> Self:
         """A metric of float64 parts, dense or CSR, that fit together: nothing is checked."""
         metric = cls.__new__(cls)
+        metric._is_psd_read_out = is_psd_read_out
         metric._alpha = float(alpha)
         metric._factor = _read_only(factor)
         metric._core = _read_only(core)
@@ -168,7 +177,8 @@ class FactoredMetric:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (FactoredMetric._trusted, (self.alpha, self.factor, self.core))
+        parts = (self.alpha, self.factor, self.core, self._is_psd_read_out)
+        return (FactoredMetric._trusted, parts)
 
     @classmethod
     def identity(cls, n_features: int, scale: float = 1.0) -> Self:
@@ -193,10 +203,18 @@ class FactoredMetric:
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
         """Image X F' of samples `X` (n, n_features), a dense array (n, r)."""
-        return self._image(_finite_matrix(X, "X", self.n_features))
+        return times_transpose(_finite_matrix(X, "X", self.n_features), self.factor)
+
+    @cached_property
+    def _has_identity_factor(self) -> bool:
+        F = self.factor
+        if sparse.issparse(F) or F.shape[0] != F.shape[1]:
+            return False
+        return bool(np.count_nonzero(F) == len(F) and (F.diagonal() == 1).all())
 
     def _image(self, X: Matrix) -> Floats:
-        return times_transpose(X, self.factor)
+        """X F', which is X itself where F is the identity: not to be written into."""
+        return dense(X) if self._has_identity_factor else times_transpose(X, self.factor)
 
     def _by_core(self, K: Floats) -> Floats:
         """K C for a dense `K` (n, r)."""
@@ -222,7 +240,9 @@ class FactoredMetric:
         return self._apply(_finite_matrix(X, "X", self.n_features))
 
     def _apply(self, X: Matrix) -> Floats:
-        product = self._by_core(self._image(X)) @ self.factor
+        product = self._by_core(self._image(X))
+        if not self._has_identity_factor:
+            product = product @ self.factor
         return product + self.alpha * X if self.alpha else product
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
@@ -441,6 +461,8 @@ class FactoredMetric:
 
         Of each row and its negative, the one whose largest entry is positive.
         """
+        if self._is_psd_read_out:
+            return self.core, self.factor
         Q, R = self._span()
         S = self._by_core(R.T) @ R
         values, vectors = linalg.eigh((S + S.T) / 2)
@@ -460,11 +482,13 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
         """
+        if self._is_psd_read_out:
+            return self
         values, rows = self._spectrum()
         base = max(self.alpha, 0.0)
         weights = np.maximum(self.alpha + values, 0.0) - base
         keep = weights != 0.0
-        return FactoredMetric._trusted(base, rows[keep], weights[keep])
+        return FactoredMetric._trusted(base, rows[keep], weights[keep], is_psd_read_out=True)
 
     # book/metrics.ipynb#compression
     def compress(self, rank: int | None = None) -> "FactoredMetric":
@@ -579,7 +603,9 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-root).
         """
-        X = _finite_matrix(X, "X", self.n_features)
+        return self._embed(_finite_matrix(X, "X", self.n_features))
+
+    def _embed(self, X: Matrix) -> Floats:
         return self.root()._apply(X) if self.alpha > 0 else times_transpose(X, self.components())
 
     def distance_function(self) -> "MetricDistance":
@@ -691,29 +717,40 @@ def pairwise_scores(
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
+#: Rule for a learner of the metric of one task.
+METRIC_LEARNER = Rule(
+    lambda value: (
+        not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
+    ),
+    "an instance of a metric learner, such as OASIS()",
+)
+
+
 def unfitted_learner(learner: Any, parameter: str) -> Any:
-    """A clone of a metric learner; a TypeError names the parameter that holds something else."""
-    methods = all(hasattr(learner, name) for name in ("fit", "get_params"))
-    if isinstance(learner, type) or not methods:
-        raise TypeError(
-            f"{parameter} is {learner!r}: give an instance of a metric learner, such as OASIS()"
-        )
+    """A clone of a metric learner; an error names the parameter that holds something else."""
+    METRIC_LEARNER.check(parameter, learner)
     return clone(learner)
 
 
 def learned_metric(learner: Any, parameter: str) -> tuple[FactoredMetric, str]:
-    """The metric and the metric type of a fitted learner; a TypeError names the parameter."""
+    """The metric of a fitted learner, finite, for a distance symmetric, and the metric type.
+
+    An error names the parameter that holds the learner.
+    """
     metric = getattr(learner, "metric_", None)
     metric_type = getattr(learner, "metric_type", None)
+    place = f"metric_ of {parameter}"
     if isinstance(metric, np.ndarray):
-        metric = FactoredMetric.from_dense(metric)
+        metric = FactoredMetric.from_dense(_finite_matrix(metric, place))
     if not isinstance(metric, FactoredMetric) or metric_type not in ("similarity", "distance"):
         raise TypeError(
             f"{parameter} is a {type(learner).__name__}, whose fit gives a metric_ of type"
             f" {type(metric).__name__} and whose metric_type is {metric_type!r}: use a metric"
             " learner such as OASIS or SCML, with a FactoredMetric and 'similarity' or 'distance'"
         )
-    return metric, metric_type
+    for part in (metric.factor, metric.core, np.array([metric.alpha])):
+        check_finite(part, place, np.finfo(float).max)
+    return metric.symmetrized() if metric_type == "distance" else metric, metric_type
 
 
 def fitted_metric(
@@ -730,10 +767,15 @@ def fitted_metric(
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
-def check_pairs(pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
-    """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables."""
+def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
+    """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables.
+
+    Tables must have the columns that the estimator has learned.
+    """
     tables = pairs if isinstance(pairs, tuple) and len(pairs) == 2 else [None]
     if all(sparse.issparse(table) or hasattr(table, "columns") for table in tables):
+        for table in tables:
+            check_columns(estimator, table)
         left = check_matrix(pairs[0], "pairs[0]", n_features)
         right = check_matrix(pairs[1], "pairs[1]", n_features)
         if left.shape != right.shape:
@@ -801,8 +843,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -----
         Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
         """
-        metric = self._read_out()
-        return metric.embed(check_new_samples(self, X))
+        return self._read_out()._embed(check_new_samples(self, X))
 
     @property
     def components_(self) -> Floats:
@@ -841,7 +882,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
-        left, right = check_pairs(pairs, self.metric_.n_features)
+        left, right = check_pairs(self, pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
             return self.metric_.paired(left, right)
         return -self.metric_.quadratic(left - right)

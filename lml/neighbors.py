@@ -16,7 +16,13 @@ from sklearn.utils import check_consistent_length, gen_batches
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_is_fitted
 
-from lml.metrics import METRIC_TYPE, FactoredMetric, fitted_metric, unfitted_learner
+from lml.metrics import (
+    METRIC_LEARNER,
+    METRIC_TYPE,
+    FactoredMetric,
+    fitted_metric,
+    unfitted_learner,
+)
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 from lml.utils.validation import (
@@ -27,6 +33,7 @@ from lml.utils.validation import (
     check_parameters,
     check_samples,
     check_weights,
+    optional,
     sort_classes,
     whole,
 )
@@ -315,7 +322,10 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     1.0
     """
 
-    _parameter_rules: ClassVar = {"n_neighbors": whole(1)}
+    _parameter_rules: ClassVar = {
+        "estimator": optional(METRIC_LEARNER),
+        "n_neighbors": whole(1),
+    }
 
     def __init__(self, estimator: BaseEstimator | None = None, n_neighbors: int = 3) -> None:
         self.estimator = estimator
@@ -349,9 +359,9 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         check_parameters(self)
         fitted = copy.copy(self)
-        X, _, labels = check_samples(fitted, X, y, ensure_min_samples=1)
+        X, codes, labels = check_samples(fitted, X, y, ensure_min_samples=1)
         check_n_neighbors(self.n_neighbors, X.shape[0])
-        fitted.classes_, fitted._codes = sort_classes(y)
+        fitted.classes_, fitted._codes = sort_classes(y, (codes, labels))
         fitted.references_ = X.copy()
         fitted.estimator_ = None
         fitted._metric = FactoredMetric.identity(X.shape[1])

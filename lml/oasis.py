@@ -17,18 +17,22 @@ from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.state import storable
 from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
+    Rule,
+    check_matrix,
     check_parameters,
     check_samples,
     check_two_classes,
     real,
+    seed,
     whole,
 )
 
-__all__ = ["OASIS", "passive_aggressive_step", "starting_metric"]
+__all__ = ["OASIS", "START", "passive_aggressive_step", "starting_metric"]
 
 
 # book/oasis.ipynb#the-step-from-its-kkt-conditions
@@ -187,6 +191,13 @@ def _coefficients(triplets: Indices, steps: Floats, n_samples: int) -> Floats:
 
 
 # book/oasis.ipynb#the-estimator
+#: Rule for the metric that a learner starts from.
+START = Rule(
+    lambda init: init is None or isinstance(init, FactoredMetric) or np.ndim(init) == 2,
+    "a FactoredMetric, a square matrix or None",
+)
+
+
 def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
     """The metric that a learner starts from: `init`, or the identity for None.
 
@@ -206,7 +217,10 @@ def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) ->
     """
     if init is None:
         return FactoredMetric.identity(n_features)
-    start = init if isinstance(init, FactoredMetric) else FactoredMetric.from_dense(init)
+    if isinstance(init, FactoredMetric):
+        start = init
+    else:
+        start = FactoredMetric.from_dense(check_matrix(init, "init", copy=True))
     if start.n_features != n_features:
         raise ValueError(
             f"init is a metric of {start.n_features} features, but X has {n_features}: "
@@ -216,6 +230,7 @@ def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) ->
 
 
 # book/oasis.ipynb#the-estimator
+@storable
 class OASIS(MetricLearnerMixin, BaseEstimator):
     """Online similarity learning from triplets by passive-aggressive steps.
 
@@ -261,6 +276,8 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
     _parameter_rules: ClassVar = {
         "aggressiveness": real(0, above=True, infinite=True),
         "n_steps": whole(0),
+        "init": START,
+        "random_state": seed(),
     }
 
     def __init__(

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state, gen_batches
 
 from lml.fisher import local_directions
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.state import storable
 from lml.triplets import neighbor_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
@@ -25,6 +26,7 @@ from lml.utils.validation import (
     check_two_classes,
     optional,
     real,
+    seed,
     whole,
 )
 
@@ -184,6 +186,11 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     return total / max(5 * len(triplets), 1)
 
 
+def _gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
+    """The given gamma, or that of the rule; 1 where every difference is zero and any will do."""
+    return gamma or scaled_gamma(projections, triplets) or 1.0
+
+
 # book/scml.ipynb#three-operations-a-step
 def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
@@ -284,16 +291,13 @@ def dual_averaging(
     [0.0, 0.25]
     """
     real(0).check("beta", beta)
-    optional(real(0)).check("gamma", gamma)
+    optional(real(0, above=True)).check("gamma", gamma)
     whole(1).check("n_steps", n_steps)
     rng = check_random_state(random_state)
-    if gamma is None:
-        gamma = scaled_gamma(projections, triplets)
+    gamma = _gamma(projections, triplets, gamma)
     n_basis = projections.shape[1]
     best = np.zeros(n_basis)
     history = [1.0]
-    if not gamma:  # every difference is zero: no weights can change the loss
-        return best, np.array(history)
     draws = rng.randint(len(triplets), size=n_steps)
     differences = _Differences(projections, triplets)
     sums = np.zeros(n_basis)  # minus the sum of the gradients
@@ -311,6 +315,7 @@ def dual_averaging(
 
 
 # book/scml.ipynb#the-estimator
+@storable
 class SCML(MetricLearnerMixin, BaseEstimator):
     """Distance metric composed of local Fisher directions with sparse non-negative weights.
 
@@ -368,6 +373,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         "n_steps": whole(1),
         "n_targets": whole(1),
         "n_impostors": whole(1),
+        "random_state": seed(),
     }
 
     def __init__(
@@ -419,9 +425,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
             n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
         basis = local_directions(X, codes, n_basis, random_state=rng)
         projections = times_transpose(X, basis)
-        gamma = self.gamma
-        if gamma is None:
-            gamma = scaled_gamma(projections, triplets)
+        gamma = _gamma(projections, triplets, self.gamma)
         fitted.weights_, fitted.objective_history_ = dual_averaging(
             projections, triplets, self.beta, gamma, self.n_steps, rng
         )

@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 
 from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
 from lml.lmnn import LMNN
-from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
+from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric, unfitted_learner
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
@@ -25,7 +25,7 @@ from lml.single_task import TaskMetricsMixin
 from lml.state import ArrayField, Field, OptionalField, RecordField, TableField, ValueField, expect
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, Seed
-from lml.utils.validation import Rule, check_parameters, one_of, optional, real, seed, whole
+from lml.utils.validation import Rule, check_parameters, jobs, one_of, optional, real, seed, whole
 
 __all__ = ["SharedMetricLearner", "SharedTaskRecord", "contribution", "trimmed"]
 
@@ -268,12 +268,13 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     _kind = "SharedMetricLearner"
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "base_learner": Rule(
-            lambda value: not isinstance(value, str) or value in _BASE_LEARNERS,
+            lambda value: one_of(*_BASE_LEARNERS).allows(value) or METRIC_LEARNER.allows(value),
             f"one of {tuple(_BASE_LEARNERS)} or a metric learner",
         ),
         "sharing": Rule(_is_sharing, "'auto', 'grow' or a number from 0 to 1"),
         "n_components": whole(1),
         "code_rank": optional(whole(0)),
+        "n_jobs": jobs(),
         "random_state": seed(),
     }
 
@@ -375,20 +376,22 @@ class SharedMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         """Most directions of a code."""
         return n_features if self.code_rank is None else self.code_rank
 
-    def _seeded_base(self, seed: int | None = None) -> Any:
-        """An unfitted base learner, by its name or as a clone, with a seed."""
+    def _base(self) -> Any:
+        """The base learner, by its name or as it was given."""
         learner = self.base_learner
-        if isinstance(learner, str):
-            learner = _BASE_LEARNERS[learner]
-        learner = unfitted_learner(learner, "base_learner")
-        if seed is not None and "random_state" in learner.get_params():
+        return _BASE_LEARNERS[learner] if isinstance(learner, str) else learner
+
+    def _seeded_base(self, seed: int) -> Any:
+        """An unfitted clone of the base learner with a seed."""
+        learner = unfitted_learner(self._base(), "base_learner")
+        if "random_state" in learner.get_params():
             learner.set_params(random_state=seed)
         return learner
 
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot be used, those of the base learner included."""
         super()._check_parameters()
-        learner = self._seeded_base()
+        learner = self._base()
         if hasattr(learner, "_parameter_rules"):
             check_parameters(learner)
         if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:

@@ -76,10 +76,11 @@ class TaskMetricsMixin:
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
-        left, right = check_pairs(pairs, metric.n_features)
+        left, right = check_pairs(now, pairs, metric.n_features)
         if now.metric_type_ == "similarity":
             return metric.paired(left, right)
-        return -metric.psd().quadratic(left - right)
+        gaps = left - right
+        return -metric.psd()._paired(gaps, gaps)
 
     # book/single_task.ipynb#coordinates
     def transform(self, X: MatrixLike, *, task: Hashable) -> Floats:
@@ -104,7 +105,7 @@ class TaskMetricsMixin:
         now = copy.copy(self)
         metric = now.task_metric(task).psd()
         check_columns(now, X)
-        return metric.embed(check_matrix(X, ensure_min_samples=1))
+        return metric._embed(check_matrix(X, n_features=metric.n_features, ensure_min_samples=1))
 
     def _note_columns(self, X: MatrixLike) -> None:
         """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``."""
@@ -358,11 +359,6 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         self.learner_ = learner
         self.metric_ = metric.psd() if distance else metric
         return self
-
-    def _read_out(self) -> FactoredMetric:
-        if hasattr(self, "metric_") and self.metric_type == "distance":
-            return self.metric_  # a second projection would turn the coordinates
-        return super()._read_out()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

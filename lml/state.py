@@ -7,7 +7,6 @@ parameters into JSON and back, value and type.
 """
 
 import contextlib
-import importlib
 import io
 import json
 import math
@@ -20,7 +19,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +47,7 @@ __all__ = [
     "read_state",
     "reading",
     "replacing",
+    "storable",
     "unpack",
     "write_state",
 ]
@@ -158,12 +158,14 @@ def expect(fits: bool, part: str, value: Any, wanted: Any) -> None:
         raise ValueError(f"{part} is {reprlib.repr(value)}, not {wanted}")
 
 
-_LEARNERS = {
-    "OASIS": "lml.oasis",
-    "SCML": "lml.scml",
-    "LMNN": "lml.lmnn",
-    "OffDiagonalLearner": "lml.baselines.offdiagonal",
-}
+_LEARNERS: dict[str, type] = {}
+_Class = TypeVar("_Class", bound=type)
+
+
+def storable(learner: _Class) -> _Class:
+    """Let files hold a class of learners among the parameters; a decorator of the class."""
+    _LEARNERS.setdefault(learner.__name__, learner)
+    return learner
 
 
 # book/state.ipynb#parameters
@@ -215,11 +217,11 @@ def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     for tag, (known, parts, _) in _OBJECTS.items():
         if kind is known:
             return {tag: [encode(part, arrays) for part in parts(value)]}
-    if _LEARNERS.get(kind.__name__) == kind.__module__:
+    if _LEARNERS.get(kind.__name__) is kind:
         return {"learner": [kind.__name__, encode_parameters(value, arrays)]}
     raise TypeError(
         f"{reprlib.repr(value)} of type {kind.__name__} cannot be stored: use numbers,"
-        f" strings, arrays or one of {', '.join(_LEARNERS)}; or use pickle"
+        f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; or use pickle"
     )
 
 
@@ -231,9 +233,8 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
         return arrays.pop(content)
     if tag == "learner":
         name, parameters = content
-        expect(name in _LEARNERS, "learner", name, f"one of {list(_LEARNERS)}")
-        known = getattr(importlib.import_module(_LEARNERS[name]), name)
-        return known(**decode_parameters(parameters, arrays))
+        expect(name in _LEARNERS, "learner", name, f"one of {sorted(_LEARNERS)}")
+        return _LEARNERS[name](**decode_parameters(parameters, arrays))
     expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
 

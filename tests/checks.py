@@ -293,7 +293,7 @@ def check_names_of_tasks_come_in_any_container(entry):
 
 @check(by_task)
 def check_a_name_that_cannot_be_found_again_is_refused(entry):
-    for name in (["x"], {"x"}, {}, np.array([1]), float("nan")):
+    for name in (["x"], {"x"}, {}, np.array([1]), float("nan"), None, pd.NA, pd.NaT):
         for model in (entry.make(), entry.learned()):
             before = pickle.dumps(model)
             with pytest.raises((TypeError, ValueError), match=r"tasks?(\[0\])?( is |=)"):

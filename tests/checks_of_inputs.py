@@ -159,6 +159,28 @@ def check_a_missing_label_is_named(entry, missing):
         assert_refused(entry, X0, labels, said)
 
 
+WRONG_AT_LAST = {
+    "missing": (
+        [None if line == 59 else c for line, c in enumerate([*Y0] * 3)],
+        r"y\[59\] is None",
+    ),
+    "one class": (np.r_[Y0, Y0, 0 * Y0], "y of task 'c' has 24 samples of 1 classes"),
+}
+
+
+@check(lambda entry: entry.kind == "table", wrong=WRONG_AT_LAST)
+def check_the_last_task_of_a_table_is_checked_before_the_first_is_learned(entry, wrong):
+    y, said = WRONG_AT_LAST[wrong]
+    if wrong == "one class" and entry.name in ("pooled", "ELLA table"):
+        return  # they take such a task
+    model = entry.make()
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(model, "_learn_task"):
+            patch.setattr(type(model), "_learn_task", lambda *_: pytest.fail("a task was learned"))
+        with pytest.raises(ValueError, match=said):
+            model.fit(np.concatenate([X0] * 3), y, tasks=np.repeat(["a", "b", "c"], 24))
+
+
 STANDS_FOR_NONE = {
     "decimal nan": Decimal("NaN"),
     "decimal infinity": Decimal("Infinity"),
@@ -247,6 +269,26 @@ def check_a_data_frame_gives_what_an_array_gives(entry, kind):
     assert X.equals(before)
     again, named = entry.learn(entry.make(), X, series), entry.learned(X0, words)
     assert_close(entry.answers(again, X), entry.answers(named, X0))
+
+
+@check(lambda entry: entry.kind != "references", kind=["pandas", "polars"])  # its learner knows
+def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, kind):
+    import polars
+
+    def frame(X, columns="abcd"):
+        columns = dict(zip(columns, X.T))
+        return pd.DataFrame(columns) if kind == "pandas" else polars.DataFrame(columns)
+
+    model = entry.learned(frame(X0))
+    known = frame(FRESH)
+    for name, given in entry.reading_arguments(model, FRESH).items():
+        if name in WITHOUT_SAMPLES:
+            continue
+        for other in (known[list("dcba")], frame(FRESH, "abcz")):
+            tables = [(other, known), (known, other)] if name.startswith("pair_") else [other]
+            for table in tables:
+                with pytest.raises(ValueError, match="feature names should match"):
+                    entry.read(model, name, (table, *given[1:]))
 
 
 def wide(X):

@@ -123,7 +123,7 @@ def test_bad_triplets():
     Z = np.eye(3)
     with pytest.raises(ValueError, match="triplets is empty"):
         TripletMap(Z, np.zeros((0, 3), dtype=int), "distance")
-    with pytest.raises(ValueError, match="X has 3 rows"):
+    with pytest.raises(ValueError, match="X has 3 samples"):
         TripletMap(Z, [[0, 1, 3]], "distance")
     with pytest.raises(ValueError, match="metric_type='cosine'"):
         TripletMap(Z, [[0, 1, 2]], "cosine")

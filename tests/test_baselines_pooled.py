@@ -2,13 +2,15 @@
 
 import copy
 import pickle
+import sys
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
+from lml.baselines import MultiTaskLMNN, MultiTaskOASIS, MultiTaskSCML
 from lml.baselines.pooled import (
     JointMetricsMixin,
     PooledMetricLearner,
@@ -72,8 +74,8 @@ def test_split_keeps_sparse_rows_and_labels_of_mixed_types():
         (np.zeros((0, 2)), [], [], "X has 0 samples"),
         ([[0.0], [np.nan]], [0, 1], ["a", "a"], r"X\[1, 0\] is nan"),
         ([[0.0], [1.0]], [0, None], ["a", "a"], r"y\[1\] is None"),
-        ([[0.0], [1.0]], [0, 1], ["a", None], r"tasks\[1\] is None"),
-        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\]=nan is not equal"),
+        ([[0.0], [1.0]], [0, 1], ["a", None], r"tasks\[1\]=None is missing"),
+        ([[0.0], [1.0]], [0, 1], np.array([1.0, np.nan]), r"tasks\[1\]=nan is missing or"),
         ([[0.0], [1.0]], [0, 1], [["a"], ["b"]], r"tasks\[0\]=\['a'\] is not hashable"),
         ([0.0, 1.0], [0, 1], ["a", "a"], "X has shape .*two axes"),
     ],
@@ -191,6 +193,55 @@ def test_a_failed_fit_leaves_no_trace():
         assert vars(learner) == kept
     with pytest.raises(ValueError, match="shared_labels='no'"):
         PooledMetricLearner(SMALL, "no").fit(X, y, tasks=tasks)
+
+
+class Inverse(BaseEstimator):
+    """Learns an array, or for want of samples nothing."""
+
+    metric_type = "distance"
+
+    def fit(self, X, y):
+        self.metric_ = np.linalg.inv(np.cov(X.T)) if len(X) > 20 else None
+        return self
+
+
+def test_the_metric_of_the_union_may_be_an_array_but_not_missing():
+    X, y, tasks = table()
+    learner = PooledMetricLearner(Inverse()).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(learner.metric_matrix(7), np.linalg.inv(np.cov(X.T)))
+    kept = vars(learner).copy()
+    with pytest.raises(TypeError, match=r"estimator is a Inverse.*metric_ of type NoneType"):
+        learner.fit(X[:10, :3], y[:10], tasks=tasks[:10])
+    assert vars(learner) == kept
+
+
+LAST_STEPS = {
+    "_in_features": MultiTaskLMNN(max_iter=2),
+    "FactoredMetric": MultiTaskSCML(n_basis=12, n_steps=300, random_state=0),
+    "np": MultiTaskOASIS(n_steps=20, random_state=0),
+}
+
+
+@pytest.mark.parametrize("last", LAST_STEPS)
+def test_a_joint_learner_whose_last_step_fails_stays_as_it_was(last, monkeypatch):
+    class Fails:
+        """A module or class whose functions of results fail."""
+
+        def __getattr__(self, name):
+            if name in ("_trusted", "array_split"):
+                raise MemoryError
+            return getattr(np, name)
+
+        def __call__(self, *arguments):
+            raise MemoryError
+
+    X, y, tasks = table()
+    learner = LAST_STEPS[last].fit(X, y, tasks=tasks)
+    kept = vars(learner).copy()
+    monkeypatch.setattr(sys.modules[type(learner).__module__], last, Fails())
+    with pytest.raises(MemoryError):
+        learner.fit(X[:, :4], y, tasks=tasks)
+    assert vars(learner) == kept
 
 
 def test_input_forms_pickle_and_clone():

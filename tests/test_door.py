@@ -40,6 +40,7 @@ from lml.utils.validation import (
     is_missing,
     is_real,
     is_whole,
+    jobs,
     labels_array,
     one_of,
     optional,
@@ -85,6 +86,7 @@ RULES = {
     "whole": (whole(1, 3), [1, 3, np.int64(2)], [0, 4, 2.0, True, "2", None]),
     "choice": (one_of("a", None), ["a", None], ["b", 1, ["a"], {}]),
     "flag": (flag(), [True, False, np.True_], [0, 1, "yes", None]),
+    "jobs": (jobs(), [None, 1, -1, np.int64(2)], [0, 1.0, True, "a"]),
     "optional": (optional(whole(1)), [None, 1], [0, 1.5]),
     "seed": (
         seed(),
@@ -384,7 +386,7 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
 # --- tasks, weights, neighbors ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["paris", 42, ("a", 1), None, frozenset({1}), 0.5, ""])
+@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), frozenset({1}), 0.5, ""])
 def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     assert check_task(name) is None
 
@@ -394,9 +396,12 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     [
         ([1], TypeError, r"task=\[1\] is not hashable"),
         (np.ones(1), TypeError, "is not hashable"),
-        (NAN, ValueError, "task=nan is not equal to itself"),
-        (("a", (NAN,)), ValueError, "is not equal to itself"),
-        (frozenset({NAN}), ValueError, "is not equal to itself"),
+        (NAN, ValueError, "task=nan is missing or not equal to itself"),
+        (("a", (NAN,)), ValueError, "not equal to itself"),
+        (frozenset({NAN}), ValueError, "not equal to itself"),
+        (None, ValueError, "task=None is missing"),
+        (pd.NA, ValueError, "task=<NA> is missing"),
+        (("a", pd.NA), ValueError, "is missing"),
     ],
 )
 def test_other_names_are_refused(name, error, said):
@@ -420,7 +425,7 @@ def test_a_table_has_a_sample_a_label_and_a_name_in_each_line():
     assert labels == Y0
     assert names == ["p", 1, "p"]
     assert check_table(X0, Y0, np.array([1, 2, 3]))[2] == [1, 2, 3]
-    with pytest.raises(ValueError, match=r"tasks\[1\] is None"):
+    with pytest.raises(ValueError, match=r"tasks\[1\]=None is missing"):
         check_table(X0, Y0, ["p", None, "p"])
     with pytest.raises(TypeError, match=r"tasks\[2\]=\[\] is not hashable"):
         check_table(X0, Y0, ["p", "q", []])

@@ -300,7 +300,7 @@ def test_a_missing_label_is_named_by_its_row(missing):
 @pytest.mark.parametrize("task", [float("nan"), ["a"], {"a": 1}, ("a", [])])
 def test_a_task_name_must_be_found_again(task):
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
-    with pytest.raises((TypeError, ValueError), match=r"task=.* is not (hashable|equal to itself)"):
+    with pytest.raises((TypeError, ValueError), match=r"task=.*not (hashable|equal to itself)"):
         reader.fit(np.zeros((2, 5)), [0, 1], task=task)
 
 

@@ -322,6 +322,33 @@ def test_codes_and_relations_that_are_not_finite_are_named():
         MultiTaskOASIS(relation=bad).fit(X0, Y0, tasks=["a"] * 12 + ["b"] * 12)
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_learned_metric_does_not_change_with_what_it_started_from(wide):
+    X, y = samples(6, 9) if wide else (X0, Y0)
+    given = np.eye(X.shape[1])
+    names = ["t"] * len(y)
+    metrics = [
+        OASIS(init=given, n_steps=20, random_state=0).fit(X, y).metric_,
+        MultiTaskOASIS(init=given, n_steps=20, random_state=0).fit(X, y, tasks=names).metrics_["t"],
+        OffDiagonalLearner(dictionary=given, ridge=0.1).fit(X, y).metric_,
+    ]
+    before = [metric.to_dense() for metric in metrics]
+    given[:] = 7.0
+    assert_same([metric.to_dense() for metric in metrics], before)
+
+
+@pytest.mark.parametrize("average", [dual_averaging, joint_dual_averaging])
+def test_dual_averaging_refuses_no_quadratic_term(average):
+    P, triplets = X0[:, :2], all_triplets(Y0)
+    given = (P, triplets) if average is dual_averaging else ([P], [triplets])
+    with pytest.raises(ValueError, match="gamma=0: give a number above 0"):
+        average(*given, 0.01, gamma=0)
+    same = tuple(part if average is dual_averaging else [part] for part in (0 * P, triplets))
+    weights, history = average(*same, 0.01, n_steps=50, random_state=0)  # any weights will do
+    assert not weights.any()
+    assert set(history.tolist()) == {1.0}
+
+
 # --- features, forms, seeds ---------------------------------------------------------------
 
 

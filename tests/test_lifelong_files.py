@@ -42,7 +42,7 @@ POLICIES = [
     for more in ({}, {"gradient_memory": 2, "dictionary_loss": "hinge", **warm})
     for rows in (np.array, sparse.csr_array)
 ]
-STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", None, b"b", 42]
+STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", "", b"b", 42]
 
 
 @pytest.mark.parametrize(("policy", "rows"), POLICIES)

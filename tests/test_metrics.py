@@ -447,6 +447,61 @@ def test_a_learner_without_a_metric_is_named(metric):
     np.testing.assert_array_equal(found.to_dense(), np.diag([1.0, 2.0]))
 
 
+@pytest.mark.parametrize("part", ["array", "alpha", "factor", "core", "sparse factor"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_metric_that_a_learner_finds_is_finite_or_the_learner_is_named(part, value):
+    parts = {"alpha": 1.0, "factor": np.eye(3), "core": np.ones(3)}
+    if part == "alpha":
+        parts["alpha"] = value
+    elif part != "array":
+        parts[part.split()[-1]].flat[0] = value
+    if "sparse" in part:
+        parts["factor"] = sparse.csr_array(parts["factor"])
+    metric = np.diag([1.0, value]) if part == "array" else FactoredMetric._trusted(**parts)
+    odd = Learner(metric, "distance")
+    odd.metric_ = metric
+    with pytest.raises(ValueError, match=rf"metric_ of base_learner.* is {value}"):
+        learned_metric(odd, "base_learner")
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_a_distance_that_a_learner_finds_is_symmetric_a_similarity_stays(kind):
+    M = np.arange(9.0).reshape(3, 3)
+    odd = Learner(M, kind)
+    odd.metric_ = M
+    found = learned_metric(odd, "base_learner")[0].to_dense()
+    np.testing.assert_allclose(found, M if kind == "similarity" else (M + M.T) / 2)
+
+
+def test_a_read_out_is_its_own_read_out_and_stays_so_in_a_copy():
+    metric = FactoredMetric.from_dense(np.arange(9.0).reshape(3, 3) - 2.0).psd()
+    assert metric.psd() is metric
+    again = pickle.loads(pickle.dumps(metric))
+    assert again.psd() is again
+    np.testing.assert_array_equal(again.embed(np.eye(3)), metric.embed(np.eye(3)))
+    assert (2.0 * metric).psd() is not metric
+
+
+@pytest.mark.parametrize("sparse_samples", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_products_are_the_same_bits_where_the_factor_is_the_identity(sparse_samples, alpha):
+    rng = np.random.default_rng(0)
+    M, Z = rng.normal(size=(4, 4)), rng.normal(size=(7, 4))
+    plain = FactoredMetric(alpha, np.eye(4), M)
+    general = FactoredMetric(alpha, np.eye(4), M)
+    vars(general)["_has_identity_factor"] = False
+    assert plain._has_identity_factor
+    Z = sparse.csr_array(Z) if sparse_samples else Z
+    for read in ("apply", "quadratic", "image", "embed"):
+        found, expected = (
+            getattr(metric.psd() if read == "embed" else metric, read)(Z)
+            for metric in (plain, general)
+        )
+        np.testing.assert_array_equal(found, expected)
+        assert not np.shares_memory(found, Z.data if sparse_samples else Z)
+    np.testing.assert_array_equal(plain.bilinear(Z, Z[:3]), general.bilinear(Z, Z[:3]))
+
+
 def test_a_learner_is_cloned_and_its_metric_fits_the_rows():
     given = Learner(FactoredMetric.identity(D), "similarity").fit(X)
     learner = unfitted_learner(given, "estimator")
@@ -457,7 +512,7 @@ def test_a_learner_is_cloned_and_its_metric_fits_the_rows():
     with pytest.raises(ValueError, match="estimator gives a metric of 7 features, but X has 2"):
         fitted_metric(learner, "estimator", X[:, :2], np.zeros(len(X)))
     for wrong in ("oasis", Learner, None):
-        with pytest.raises(TypeError, match=r"estimator is .*give an instance"):
+        with pytest.raises(TypeError, match=r"estimator=.*give an instance"):
             unfitted_learner(wrong, "estimator")
 
 

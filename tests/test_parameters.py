@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
 
 import numpy as np
 import pytest
 from checks import is_finite
-from registry import FRESH, X0, Y0, Euclidean, lifelong_oasis, lifelong_scml, samples
+from registry import (
+    ENTRIES,
+    FRESH,
+    X0,
+    Y0,
+    Euclidean,
+    lifelong_oasis,
+    lifelong_scml,
+    samples,
+    shared,
+)
 
 from lml.baselines import ELLA, MultiTaskLMNN, OffDiagonalLearner
 from lml.datasets import Task
@@ -86,6 +97,39 @@ def test_the_dictionary_reports_where_its_atoms_come_from(make):
     model = make(n_components=20).partial_fit(X, y, task="t")
     assert np.linalg.matrix_rank(model.dictionary_) == 20
     assert 0 < model.tasks_["t"].captured <= 1
+
+
+# --- the tables of rules ------------------------------------------------------------------
+
+# parameters that are read where they are used, beside other data
+DATA = {"dictionary", "relation", "task_penalty", "learner"}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+def test_every_parameter_of_a_learner_has_a_rule(entry):
+    model = entry.make()
+    names = set(inspect.signature(type(model)).parameters)
+    rules = set(model._parameter_rules)
+    if isinstance(model, LifelongMetricLearner):
+        rules.add("n_jobs")
+    assert rules <= names
+    assert names - rules <= DATA
+
+
+BAD = {
+    "n_jobs": shared(n_jobs="a"),
+    "random_state": MetricKNeighborsClassifier(OASIS(random_state="a")),
+    "init": MetricKNeighborsClassifier(OASIS(init="a")),
+    "estimator": MetricKNeighborsClassifier("oasis"),
+    "base_learner": shared("OASIS"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_parameter_that_cannot_be_used_is_named_with_what_to_give(name):
+    fit = BAD[name].partial_fit if hasattr(BAD[name], "partial_fit") else BAD[name].fit
+    with pytest.raises(ValueError, match=rf"^{name}=.*: give "):
+        fit(X0, Y0, **({"task": "t"} if hasattr(BAD[name], "partial_fit") else {}))
 
 
 # --- seeds, base learners, numbers --------------------------------------------------------

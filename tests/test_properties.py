@@ -302,7 +302,7 @@ names = st.one_of(plain, st.tuples(plain, plain), st.tuples(plain, st.tuples(pla
 
 @few
 @given(
-    st.lists(names, min_size=3, max_size=3, unique=True),
+    st.lists(names.filter(lambda name: name is not None), min_size=3, max_size=3, unique=True),
     st.lists(names.filter(lambda name: name is not None), min_size=2, max_size=2, unique=True),
     seeds,
     st.sampled_from(["oasis", "scml"]),

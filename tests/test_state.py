@@ -5,6 +5,8 @@ import io
 import itertools
 import json
 import os
+import subprocess
+import sys
 import time
 import tracemalloc
 import zipfile
@@ -15,13 +17,20 @@ import pytest
 from scipy import sparse
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from lml import state
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
-from lml.state import decode, encode, encode_parameters, read_state, replacing, write_state
+from lml.state import (
+    decode,
+    encode,
+    encode_parameters,
+    read_state,
+    reading,
+    replacing,
+    write_state,
+)
 
 ATOMS = ["paris", "", "1", "ä\x00\ud800", 0, 1, -7, 2**200, 0.1, -0.0, 5e-324, 1e300, True, False]
 ATOMS += [None, b"", b"\xff\x00", float("inf"), -float("inf"), ()]
@@ -156,7 +165,7 @@ class Own(OASIS):
 
 @pytest.mark.parametrize("value", [Own(), NeighborhoodComponentsAnalysis(), OASIS, len, {"a": 1}])
 def test_an_unknown_parameter_is_named_with_the_remedy(value):
-    said = "base_learner: .*OASIS, SCML, LMNN, OffDiagonalLearner; or use pickle"
+    said = "base_learner: .*LMNN, OASIS, OffDiagonalLearner, SCML; or use pickle"
     with pytest.raises(TypeError, match=said):
         encode_parameters(Holder(value), {})
 
@@ -169,13 +178,21 @@ class Holder:
         return vars(self)
 
 
-def test_no_module_is_imported_by_a_name_in_the_file(monkeypatch):
-    imported = []
-    monkeypatch.setattr(state.importlib, "import_module", imported.append)
+def test_no_module_is_imported_by_a_name_in_the_file():
+    before = set(sys.modules)
     for name in ("os", "system", "lml.oasis", "_OBJECTS", "Own", 3, None):
         with pytest.raises(ValueError, match=r"learner is .*, not one of"):
             decode({"learner": [name, {}]}, {})
-    assert imported == []
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize("said", ["import lml", "from lml.oasis import OASIS"])
+@pytest.mark.parametrize("learner", [LMNN, OASIS, OffDiagonalLearner, SCML])
+def test_a_learner_of_a_file_is_found_whatever_was_imported(learner, said):
+    form = encode(learner(), {})
+    code = f"{said}\nfrom lml.state import decode\nprint(decode({form!r}, {{}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == repr(learner())
 
 
 @pytest.mark.parametrize(
@@ -205,7 +222,7 @@ def test_a_parameter_that_does_not_fit_is_refused(tag, content):
         "columns": np.array([0, 3]),
         "starts": np.array([0, 1, 2]),
     }
-    with pytest.raises(ValueError, match="file"), state.reading("file"):
+    with pytest.raises(ValueError, match="file"), reading("file"):
         decode({tag: content}, arrays)
 
 

@@ -97,10 +97,11 @@ def write_package(root, sources):
 
 def test_imports_are_read_wherever_and_however_they_are_written(tmp_path):
     inside = "def f():\n    from lml.p import x, g\n    import lml.b\n    from lmlx import c\n"
-    sources = {"__init__.py": "", "a.py": inside, "b.py": "from lml import a, f", "p/x.py": ""}
+    named = 'FOUND = {"x": "lml.p"}  # for importlib\nSAID = "lml.p is no module of xml.a"'
+    sources = {"__init__.py": "", "a.py": inside, "b.py": "from lml import a, f", "p/x.py": named}
     write_package(tmp_path, {**sources, "p/__init__.py": "from lml.p.x import g"})
     assert flow.read_imports(tmp_path) == {
-        "a": {"p.x", "p", "b"}, "b": {"a", ""}, "p": {"p.x"}, "p.x": set()
+        "a": {"p.x", "p", "b"}, "b": {"a", ""}, "p": {"p.x"}, "p.x": {"p"}
     }  # fmt: skip
     write_package(tmp_path, {"b.py": "from .a import f"})
     with pytest.raises(ValueError, match=r"lml\.b: import from lml by full names"):

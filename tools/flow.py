@@ -66,6 +66,8 @@ def read_imports(root: Path) -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(paths[module].read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found[module] |= {a.name[4:] for a in node.names if a.name.startswith("lml.")}
+            elif isinstance(node, ast.Constant) and str(node.value).startswith("lml."):
+                found[module] |= {node.value[4:]} & set(paths)  # a name for importlib
             elif isinstance(node, ast.ImportFrom) and node.level:
                 raise ValueError(f"lml.{module}: import from lml by full names, not from dots")
             elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("lml."):

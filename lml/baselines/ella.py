@@ -36,7 +36,7 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.utils.linalg import dense
+from lml.utils.linalg import dense, nbytes
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
@@ -791,16 +791,12 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         L = state.dictionary
         sums = state.sums
         models = [record.model for record in state.tasks.values()]
-        rows = []
-        for model in models:
-            X = model.X
-            rows += [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
         return {
             "dictionary": 0 if L is None else L.nbytes,
             "codes": sum(S.nbytes for S in state.codes.values()),
             "sums": 0 if sums is None else sums.A.nbytes + sums.b.nbytes,
             "models": sum(m.theta.nbytes + m.weights.nbytes + m.centres.nbytes for m in models),
-            "rows": sum(part.nbytes for part in rows),
+            "rows": sum(nbytes(model.X) for model in models),
         }
 
     @classmethod

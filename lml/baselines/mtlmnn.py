@@ -562,13 +562,12 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             )
         problem, Q, scale = self._problem(rows, codes, self._task_penalties(names))
         V, state, bound, history = minimize_joint(problem, self.max_iter, self.tol)
+        metrics = [_in_features(S, Q, scale) for S in problem.metrics(V)]
+        shared_metric = _in_features(state.shared_part, Q, scale)
         self._note_columns(X)
         self.tasks_ = names
-        self.metrics_ = {
-            name: _in_features(S, Q, scale)
-            for name, S in zip(names, problem.metrics(V), strict=True)
-        }
-        self.shared_metric_ = _in_features(state.shared_part, Q, scale)
+        self.metrics_ = dict(zip(names, metrics))
+        self.shared_metric_ = shared_metric
         self.scale_ = scale
         self.objective_ = float(state.hinge_objective)
         self.dual_bound_ = bound

@@ -113,11 +113,14 @@ def group_shrink(V: Floats, strength: float) -> Floats:
 def _joint_gamma(
     projections: Sequence[Floats], triplets: Sequence[Indices], gamma: float | None
 ) -> float:
-    """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks)."""
+    """The given gamma, or the mean of the tasks' own by SCML's rule over sqrt(n_tasks).
+
+    It is 1 where every difference is zero and any will do.
+    """
     if gamma is not None:
         return gamma
     own = [scaled_gamma(P, t) for P, t in zip(projections, triplets, strict=True)]
-    return float(np.mean(own)) / math.sqrt(len(own))
+    return float(np.mean(own)) / math.sqrt(len(own)) or 1.0
 
 
 # book/baselines/mtscml.ipynb#the-fast-form
@@ -186,13 +189,12 @@ def joint_dual_averaging(
     >>> W.round(1).tolist()
     [[0.0, 0.2], [0.0, 0.2]]
     """
+    optional(real(0, above=True)).check("gamma", gamma)
     rng = check_random_state(random_state)
     gamma = _joint_gamma(projections, triplets, gamma)
     n_basis = projections[0].shape[1]
     best = np.zeros((len(projections), n_basis))
     history = [1.0]
-    if not gamma:  # every difference is zero: no weights can change the loss
-        return best, np.array(history)
     # each step draws a task, then one of its triplets; rows are numbered within the task
     sizes = np.array([len(own) for own in triplets])
     tasks = rng.randint(len(sizes), size=n_steps)
@@ -201,7 +203,7 @@ def joint_dual_averaging(
     tables = [pair_table(own, len(P)) for own, P in zip(triplets, projections, strict=True)]
     totals = np.zeros_like(best)
     every = -(-n_steps // 12)
-    block = 2**18 // n_basis + 1  # steps whose differences fit into memory
+    block = 2**18 // max(n_basis, 1) + 1  # steps whose differences fit into memory
     for first in range(0, n_steps, every):
         last = min(first + every, n_steps)
         for start in range(first, last, block):
@@ -344,11 +346,10 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         weights, history = joint_dual_averaging(
             projections, triplets, self.beta, gamma, self.n_steps, rng
         )
+        metrics = [FactoredMetric._trusted(0.0, basis, w) for w in weights]
         self._note_columns(X)
         self.tasks_ = names
-        self.metrics_ = {
-            name: FactoredMetric._trusted(0.0, basis, w) for name, w in zip(names, weights)
-        }
+        self.metrics_ = dict(zip(names, metrics))
         self.basis_ = basis
         self.weights_ = weights
         self.gamma_ = gamma

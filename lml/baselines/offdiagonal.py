@@ -22,6 +22,7 @@ from lml.coding import fista_iterates
 from lml.initialization import initial_dictionary
 from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.penalties import OffDiagonalL1, nearest_psd
+from lml.state import storable
 from lml.triplets import check_triplets, nearest_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, Seed
@@ -433,6 +434,7 @@ def diagonal_code(
 
 
 # book/baselines/offdiagonal.ipynb#the-estimator
+@storable
 class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     """Metric L'WL of one task: hinge of its triplets plus an off-diagonal l1 penalty.
 

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.metrics import FactoredMetric
-from lml.oasis import starting_metric
+from lml.oasis import START, starting_metric
 from lml.triplets import sample_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
@@ -252,6 +252,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         "coupling": real(0, infinite=True),
         "aggressiveness": real(0, above=True, infinite=True),
         "n_steps": whole(0),
+        "init": START,
         "random_state": seed(),
     }
 
@@ -313,13 +314,14 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
             W = np.tile(start.to_dense(), (len(names), 1, 1))
             steps, losses = _dense_form(rows, owners, triplets, self.aggressiveness, relation, W)
             metrics = [FactoredMetric.from_dense(M) for M in W]
+        blocks = np.array_split(losses, min(50, len(losses)) or 1)
+        loss_curve = np.array([block.mean() for block in blocks if len(block)])
         self._note_columns(X)
         self.tasks_ = names
         self.metrics_ = dict(zip(names, metrics))
         self.relation_inverse_ = relation
         self.n_updates_ = int(np.count_nonzero(steps))
-        blocks = np.array_split(losses, min(50, len(losses)) or 1)
-        self.loss_curve_ = np.array([block.mean() for block in blocks if len(block)])
+        self.loss_curve_ = loss_curve
         return self
 
     def _relation_inverse(self, n_tasks: int) -> Floats:

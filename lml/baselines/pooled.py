@@ -10,12 +10,11 @@ from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
-from lml.metrics import FactoredMetric
-from lml.single_task import TaskMetricsMixin
+from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric, unfitted_learner
+from lml.single_task import TaskMetricsMixin, samples_by_task
 from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
     check_known_task,
@@ -67,12 +66,8 @@ def split_tasks(
     [('b', [[0.0], [2.0]], [7, 9]), ('a', [[1.0]], [8])]
     """
     X, labels, names = check_table(X, y, tasks)
-    encode_labels(labels)  # refuses samples without a label
     y = labels_array(labels)
-    places: dict[Hashable, list[int]] = {}
-    for row, name in enumerate(names):
-        places.setdefault(name, []).append(row)
-    return [(name, X[own], y[own]) for name, own in places.items()]
+    return [(name, X[own], y[own]) for name, own in samples_by_task(names).items()]
 
 
 def encode_tasks(
@@ -146,9 +141,7 @@ class JointMetricsMixin(TaskMetricsMixin):
 
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric of a task, a FactoredMetric; an error lists the known tasks."""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("no task has been learned: call fit(X, y, tasks=...)")
-        check_known_task(task, self.metrics_)
+        check_known_task(task, getattr(self, "metrics_", {}))
         return self.metrics_[task]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -194,7 +187,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
     (2, 4)
     """
 
-    _parameter_rules: ClassVar = {"shared_labels": flag()}
+    _parameter_rules: ClassVar = {"estimator": METRIC_LEARNER, "shared_labels": flag()}
 
     def __init__(self, estimator: BaseEstimator, shared_labels: bool = True) -> None:
         self.estimator = estimator
@@ -234,14 +227,12 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         """
         check_parameters(self)
         rows, labels, names = check_table(X, y, tasks)
-        codes, _ = encode_labels(labels)  # refuses samples without a label
-        if self.shared_labels:
-            classes = labels_array(labels)
-        else:  # eq. (pooled-key)
-            classes, _ = encode_labels(list(zip(names, codes.tolist())))
-        estimator = clone(self.estimator).fit(rows, classes)
+        # a label means the same in every task, or is a label of its task, eq. (pooled-key)
+        codes, _ = encode_labels(labels if self.shared_labels else list(zip(names, labels)))
+        estimator = unfitted_learner(self.estimator, "estimator")
+        metric, _ = fitted_metric(estimator, "estimator", rows, codes)
         self._note_columns(X)
         self.estimator_ = estimator
         self.tasks_ = list(dict.fromkeys(names))
-        self.metrics_ = dict.fromkeys(self.tasks_, estimator.metric_)
+        self.metrics_ = dict.fromkeys(self.tasks_, metric)
         return self

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -59,7 +58,8 @@ from lml.studies.experiments import (
 )
 from lml.studies.results import Rows, software_versions
 from lml.studies.systems import SYSTEMS, prepared
-from lml.utils.typing import Floats, Matrix
+from lml.utils.linalg import nbytes
+from lml.utils.typing import Floats
 from lml.utils.validation import one_of, optional, whole
 
 __all__ = [
@@ -580,9 +580,7 @@ def _enrolled_errors(
 # book/transfer.ipynb#learners-and-joint-models
 def _row_bytes(task: Task) -> int:
     """Bytes of the training rows of a task and their labels."""
-    X: Matrix = task.X_train
-    parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
-    return sum(part.nbytes for part in parts) + task.y_train.nbytes
+    return nbytes(task.X_train) + task.y_train.nbytes
 
 
 def _at_the_end(step: Step) -> list[Step]:

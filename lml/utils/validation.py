@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
@@ -46,6 +47,7 @@ __all__ = [
     "is_missing",
     "is_real",
     "is_whole",
+    "jobs",
     "labels_array",
     "one_of",
     "optional",
@@ -152,6 +154,14 @@ def seed() -> Rule:
     return Rule(allows, "an integer in [0, 2**32), a RandomState or None")
 
 
+def jobs() -> Rule:
+    """Rule for the number of processes or threads, in joblib's sense."""
+    return Rule(
+        lambda value: value is None or (is_whole(value) and value != 0),
+        "a whole number other than 0, or None",
+    )
+
+
 def check_parameters(estimator: Any) -> None:
     """Check the parameters of an estimator against its table ``_parameter_rules``.
 
@@ -252,7 +262,7 @@ def check_matrix(
         The size that no number may exceed; products of squared distances overflow above 1e70.
     **options
         For `sklearn.utils.check_array`; it is not asked about an array of float64 unless `order`
-        is given.
+        or `copy` is given.
 
     Returns
     -------
@@ -266,7 +276,7 @@ def check_matrix(
     """
     # the conversion of a small matrix costs ten times the pass over its numbers: not if it is one
     ready = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
-    if not ready or "order" in options:
+    if not ready or options.keys() & {"order", "copy"}:
         X = check_kind(X, name, options.get("ensure_2d", True))
         options = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 0} | options
         X = check_array(X, ensure_all_finite=False, input_name=name, **options)
@@ -441,9 +451,12 @@ def encode_labels(y: LabelsLike) -> tuple[Indices, list[Any]]:
     return np.array(codes, dtype=np.intp), list(seen)
 
 
-def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
-    """The classes, sorted where they have an order, and the class of each sample."""
-    codes, labels = encode_labels(y)
+def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indices]:
+    """The classes, sorted where they have an order, and the class of each sample.
+
+    `encoded` is what `encode_labels` has made of `y`, if it was asked already.
+    """
+    codes, labels = encoded or encode_labels(y)
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)
     except TypeError:  # labels of several types
@@ -457,23 +470,25 @@ def sort_classes(y: LabelsLike) -> tuple[NDArray[Any], Indices]:
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
 def check_task(task: Any, place: str = "task") -> None:
-    """Refuse a name of a task that would not be found again: unhashable, or not equal to itself."""
+    """Refuse a name that is no name of a task: unhashable, missing, or not equal to itself."""
 
-    def holds_nan(name: Any) -> bool:
+    def is_lost(name: Any) -> bool:
         if isinstance(name, (tuple, frozenset)):
-            return any(map(holds_nan, name))
-        return bool(name != name)
+            return any(map(is_lost, name))
+        return name is not None and (is_missing(name) or bool(name != name))
 
     try:
         hash(task)
     except TypeError:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
-    if holds_nan(task):
-        raise ValueError(f"{place}={task!r} is not equal to itself: use another name")
+    if task is None or is_lost(task):
+        raise ValueError(f"{place}={task!r} is missing or not equal to itself: give a name")
 
 
 def check_known_task(task: Any, known: Collection[Any]) -> None:
     """Refuse a name of a task that is not known; the error says which ones are."""
+    if not known:
+        raise NotFittedError("no task has been learned: call fit or partial_fit")
     try:
         if task in known:
             return
@@ -491,11 +506,10 @@ def check_table(
     names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
-        if task is None:
-            raise ValueError(f"tasks[{line}] is None: give each sample the name of its task")
     X = check_matrix(X, order="C")
     labels = as_labels(y)
     check_consistent_length(X, labels, names)
+    encode_labels(labels)  # refuses samples without a label
     if not names:
         raise ValueError("X has 0 samples: give the samples of at least one task")
     return X, labels, names
