@@ -7,12 +7,14 @@ of the identity. The metric is a squared distance.
 """
 
 import copy
+import warnings
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
@@ -427,6 +429,10 @@ class _Problem:
             if least <= floor or min(before - least, least - bound) <= tol * least:
                 break
             smoothing /= 4
+        else:
+            if len(self.history) > max_iter:  # the text is one for all fits: it is shown once
+                message = f"LMNN stopped at max_iter={max_iter} before tol={tol} was reached"
+                warnings.warn(f"{message}: raise max_iter or tol", ConvergenceWarning, stacklevel=3)
         return self.best_map, bound
 
 
@@ -447,7 +453,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         published problem, whose minimum is zero and meaningless when the features outnumber
         the samples.
     max_iter : int, default=1000
-        Largest number of steps.
+        Largest number of steps; a ConvergenceWarning says that they were too few.
     tol : float, default=1e-3
         Stop when the objective is proved to be within this share of the smallest one, when a
         finer rounding of the hinge no longer lowers it by this share, or when it is below
