@@ -367,6 +367,7 @@ class _Problem:
         self.root = (vectors * roots) @ vectors.T
         self.inverse_root = vectors / roots @ vectors.T
         self.best_objective = np.inf
+        self.has_stopped_early = False
         self.best_map = np.eye(len(values))
 
     def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
@@ -430,9 +431,7 @@ class _Problem:
                 break
             smoothing /= 4
         else:
-            if len(self.history) > max_iter:  # the text is one for all fits: it is shown once
-                message = f"LMNN stopped at max_iter={max_iter} before tol={tol} was reached"
-                warnings.warn(f"{message}: raise max_iter or tol", ConvergenceWarning, stacklevel=3)
+            self.has_stopped_early = len(self.history) > max_iter
         return self.best_map, bound
 
 
@@ -556,6 +555,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         L, bound = problem.solve(self.tol, self.max_iter)
+        if problem.has_stopped_early:  # one text for all fits: it is shown once
+            message = f"LMNN stopped at max_iter={self.max_iter} before tol={self.tol} was reached"
+            warnings.warn(f"{message}: raise max_iter or tol", ConvergenceWarning, stacklevel=2)
         if ridge and len(V) < V.shape[1]:  # outside the row space a multiple of the identity
             fitted.metric_ = FactoredMetric._trusted(scale, V, scale * (L.T @ L - np.eye(len(V))))
         else:
