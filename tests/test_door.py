@@ -141,14 +141,6 @@ def test_parameters_of_an_estimator_are_checked_by_its_table():
         check_parameters(Learner(rate=2, steps=0))
 
 
-@pytest.mark.parametrize("value", [0, "a", 1.5, True, np.inf])
-def test_a_number_of_jobs_is_a_whole_one_but_not_zero(value):
-    for number in (None, 1, -1, np.int64(4)):
-        assert jobs().allows(number)
-    with pytest.raises(ValueError, match=r"n_jobs=.*: give a whole number other than 0, or None"):
-        jobs().check("n_jobs", value)
-
-
 # --- samples ------------------------------------------------------------------------------
 
 
