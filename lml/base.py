@@ -20,8 +20,8 @@ Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classe
 two samples) or ``_learn_tasks``, which `fit` calls with all visits. It reads the state through
 ``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A method of its
 own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
-``number``, the position in the order of first appearance, and ``n_visits``. Metrics are read with
-`lml.single_task.TaskMetricsMixin`, named before this class.
+``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
+holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
 """
 
 import copy
@@ -34,6 +34,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
@@ -68,12 +69,37 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["COMMON_FIELDS", "BaseLifelongLearner", "LearnerState"]
+__all__ = ["COMMON_FIELDS", "BaseLifelongLearner", "LearnerState", "Record"]
 
 
 # book/shell.ipynb#the-state
+class Record:
+    """A frozen dataclass into whose arrays nobody can write, nor into those of a copy."""
+
+    def __post_init__(self) -> None:
+        """Lock its arrays, those of its tables too; records in them have locked their own."""
+        _lock(vars(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), dict(vars(self)))
+
+
+def _lock(value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif isinstance(value, dict):
+        for part in value.values():
+            _lock(part)
+    elif sparse.issparse(value):
+        _lock(vars(value))
+
+
+def _restored(kind: Any, parts: Mapping[str, Any]) -> Any:
+    return kind(**parts)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LearnerState:
+class LearnerState(Record):
     """What every learner of tasks in time knows after some visits; it never changes.
 
     Attributes
@@ -93,15 +119,6 @@ class LearnerState:
     columns: tuple[str, ...] | None = None
     tasks: dict[Any, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Lock its arrays: nobody changes them by accident."""
-        for value in vars(self).values():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), dict(vars(self)))  # a copy is locked too
-
     def number(self, task: Hashable) -> int:
         """Position of a task in the order of first appearance; the next free one if it is new."""
         if task in self.tasks:
@@ -112,10 +129,6 @@ class LearnerState:
         """Seeds of the next visit of a task."""
         n_visits = self.tasks[task].n_visits if task in self.tasks else 0
         return np.random.SeedSequence([self.root, self.number(task), n_visits])
-
-
-def _restored(kind: Any, parts: Mapping[str, Any]) -> Any:
-    return kind(**parts)
 
 
 def _are_names(columns: Any) -> bool:

@@ -7,12 +7,14 @@ of the identity. The metric is a squared distance.
 """
 
 import copy
+import warnings
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
@@ -365,6 +367,7 @@ class _Problem:
         self.root = (vectors * roots) @ vectors.T
         self.inverse_root = vectors / roots @ vectors.T
         self.best_objective = np.inf
+        self.has_stopped_early = False
         self.best_map = np.eye(len(values))
 
     def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
@@ -427,6 +430,8 @@ class _Problem:
             if least <= floor or min(before - least, least - bound) <= tol * least:
                 break
             smoothing /= 4
+        else:
+            self.has_stopped_early = len(self.history) > max_iter
         return self.best_map, bound
 
 
@@ -447,7 +452,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         published problem, whose minimum is zero and meaningless when the features outnumber
         the samples.
     max_iter : int, default=1000
-        Largest number of steps.
+        Largest number of steps; a ConvergenceWarning says that they were too few.
     tol : float, default=1e-3
         Stop when the objective is proved to be within this share of the smallest one, when a
         finer rounding of the hinge no longer lowers it by this share, or when it is below
@@ -550,6 +555,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         L, bound = problem.solve(self.tol, self.max_iter)
+        if problem.has_stopped_early:  # one text for all fits: it is shown once
+            message = f"LMNN stopped at max_iter={self.max_iter} before tol={self.tol} was reached"
+            warnings.warn(f"{message}: raise max_iter or tol", ConvergenceWarning, stacklevel=2)
         if ridge and len(V) < V.shape[1]:  # outside the row space a multiple of the identity
             fitted.metric_ = FactoredMetric._trusted(scale, V, scale * (L.T @ L - np.eye(len(V))))
         else:

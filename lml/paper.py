@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState, Record
 from lml.dictionary import descend, keep_codes, step_objective
 from lml.initialization import initial_dictionary, orthonormal_rows
 from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
@@ -92,7 +92,7 @@ def mean_objective(
 
 # book/paper.ipynb#the-class
 @dataclass(frozen=True)
-class TaskSamples:
+class TaskSamples(Record):
     """What a `DictionaryMetricLearner` keeps of a task, its samples included.
 
     Attributes
@@ -296,8 +296,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             L = step.dictionary
             codes = {u: keep_codes(W, step.change) for u, W in codes.items()}
 
-        for W in codes.values():
-            W.flags.writeable = False
         record = TaskSamples(
             number=state.number(task),
             n_visits=1 + (known.n_visits if known else 0),
@@ -438,8 +436,6 @@ def _restored_state(*, dictionary: Floats, codes: Floats, **parts: Any) -> _Stat
         inside = bool(((record.triplets >= 0) & (record.triplets < n)).all())
         expect(inside, f"triplets of {task!r}", record.triplets, f"numbers below {n}")
     table = {task: W.copy() for task, W in zip(tasks, codes)}
-    for W in table.values():
-        W.flags.writeable = False
     return _State(dictionary=dictionary, codes=table, **parts)
 
 

@@ -137,6 +137,37 @@ def check_a_copy_answers_as_the_original(entry, again):
     assert_same(entry.answers(other, FRESH), entry.answers(model, FRESH))
 
 
+def spoil(value):
+    """Write into all arrays that can be written into, through tables, tuples and objects."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            value[...] = value.flat[:1].sum() if value.dtype.kind == "O" else 0
+    elif isinstance(value, dict):
+        for part in value.values():
+            spoil(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            spoil(part)
+    elif hasattr(value, "__dict__"):
+        for part in vars(value).values():
+            spoil(part)
+
+
+@check(lambda entry: entry.kind == "stream")
+def check_nothing_that_is_shown_can_change_the_learner(entry):
+    model = entry.learn(entry.learned(), X0 + 1, Y0, task="other")
+    twin = copy.deepcopy(model)
+    names = [n for n in dir(type(model)) if n.endswith("_") and n[0] != "_" and hasattr(model, n)]
+    assert {"tasks_", "n_features_in_"} <= set(names)
+    for name in names:
+        spoil(shown := getattr(model, name))
+        if isinstance(shown, dict):
+            shown.clear()
+    for one in (model, twin):
+        entry.learn(one, X0[:8], Y0[:8])
+    assert_same(entry.answers(model, FRESH), entry.answers(twin, FRESH))
+
+
 @check(lambda entry: entry.seeded)
 def check_the_same_seed_gives_the_same_bits_whatever_the_global_seed(entry):
     np.random.seed(1)  # noqa: NPY002

@@ -564,12 +564,37 @@ def test_learning_leaves_the_global_seed_alone():
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
-def test_rows_too_large_for_the_normal_equations():
-    rng = np.random.default_rng(0)
-    X, y = 1e9 * rng.normal(size=(20, 4)), np.arange(20) % 2
-    learner = ELLA(n_components=2, random_state=0)
-    with pytest.raises(
-        ValueError, match=r"dictionary_penalty=1e-05 is too small.*rescale the samples"
-    ):
-        learner.partial_fit(X, y, task="t")
-    assert not hasattr(learner, "dictionary_")
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+@pytest.mark.parametrize("size", [1e5, 1e6, 10**6.5, 1e7, 1e9, 1e20, 1e40, 1e50])
+def test_samples_of_any_size_are_learned_or_refused_with_what_to_do(size, solver):
+    refused = []
+    for X, y in (make_task(number, D=5) for number in range(6)):
+        try:  # a warning of a solver is an error in these tests
+            ELLA(2, solver=solver, random_state=0).partial_fit(size * X, y, task="t")
+        except ValueError as error:
+            refused.append(str(error))
+    assert all("rescale the samples, or " in said for said in refused)
+    assert bool(refused) == (size > (1e20 if solver == "cg" else 1e6))
+
+
+class Hasty(ELLA):
+    """Another thread changes the state after each look at it."""
+
+    @property
+    def _state(self):
+        states = vars(self)["states"]
+        return states.pop(0) if len(states) > 1 else states[0]
+
+    def __getstate__(self):  # a copy holds one state
+        return {**vars(self), "states": [self._state]}
+
+
+@pytest.mark.parametrize("name", ["decision_function", "predict", "predict_proba", "score"])
+def test_a_reading_is_of_one_state(name):
+    old = learn(ELLA(3, random_state=0))
+    new = learn(ELLA(3, random_state=0), classes=3, D=5)  # other features, other classes
+    given = make_task(0)[: 1 + (name == "score")]
+    hasty = Hasty(3)
+    hasty.states = [old._state, new._state]
+    found, expected = (getattr(one, name)(*given, task=42) for one in (hasty, old))
+    np.testing.assert_array_equal(found, expected)

@@ -22,12 +22,9 @@ def same_to_the_bit(a, b):
         np.testing.assert_array_equal(a.codes_[task], b.codes_[task])
     assert a.state_parts_ == b.state_parts_
     for one, other in zip(a.tasks_.values(), b.tasks_.values(), strict=True):
-        assert (one.number, one.n_visits, one.labels) == (
-            other.number,
-            other.n_visits,
-            other.labels,
-        )
+        assert (one.number, one.n_visits) == (other.number, other.n_visits)
         np.testing.assert_array_equal(one.classes, other.classes)
+        np.testing.assert_array_equal(one.y, other.y)
         for name, part in vars(one.model).items():
             again = getattr(other.model, name)
             assert sparse.issparse(part) == sparse.issparse(again)
@@ -75,11 +72,15 @@ def number_of(name, place, value):
 
 
 FAULTS = {
-    "number of labels is 29, not 30": lambda state, arrays: state["tasks"][0][1]["labels"].pop(),
-    "labels of a task is": task_entry(0, labels=[1] * 30),
-    "problems is 1, not 3": task_entry(0, labels=[0, 1, 2] * 10),
-    r"labels is 3, not a tuple": task_entry(0, labels=3),
-    r"y\[0\] is None": task_entry(0, labels=[None] * 30),
+    r"shape of tasks\[0\]\.model\.weights is \[30, 1\], not \[29": task_entry(0, y=["C", 29]),
+    "classes of a task is .*two or more": task_entry(0, classes=[1]),
+    "classes of a task is .*in order": task_entry(0, classes=[1, 0]),
+    "classes of a task is .*, not two": task_entry(0, classes=[1, 1]),
+    "classes of samples is": number_of("tasks.y", slice(None), 1),
+    "problems is 1, not 3": lambda state, arrays: (
+        state["tasks"][0][1].update(classes=[0, 1, 2]), arrays["tasks.y"].__setitem__(0, 2)),
+    r"classes is 3, not a tuple": task_entry(0, classes=3),
+    r"y\[0\] is None": task_entry(0, classes=[None, 1]),
     "numbers of the tasks": task_entry(1, number=0),
     r"n_visits is 0": task_entry(0, n_visits=0),
     r"ridge is 0": model_entry(0, ridge=0),

@@ -2,12 +2,13 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.baselines.mtlmnn import MultiTaskLMNN
@@ -216,13 +217,16 @@ def test_the_bound_holds_where_the_pull_is_singular(n_targets):
 
 def test_history_and_limits():
     X, y = rows_of(60, 5, 3)
-    learner = LMNN(max_iter=7).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="max_iter=7 before tol=0.001.*raise"):
+        learner = LMNN(max_iter=7).fit(X, y)
     assert learner.n_iter_ == 7
     assert len(learner.objective_history_) == 8
     assert learner.objective_ <= learner.objective_history_.min() * (1 + 1e-12)
     start = by_loops(learner.scale_ * np.eye(5), X, y, 3, 0.5)
     assert learner.objective_history_[0] == pytest.approx(start)
-    longer = LMNN(max_iter=400).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        longer = LMNN(max_iter=400).fit(X, y)
     assert longer.objective_ < learner.objective_ < start
     assert longer.dual_bound_ <= longer.objective_
 

@@ -6,9 +6,10 @@ a lasso codes it in the dictionary, and the dictionary solves the normal equatio
 tasks so far. Tasks of more than two classes are taken one class against the rest.
 """
 
+import contextlib
 import copy
 import warnings
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -23,7 +24,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
+from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState, Record
 from lml.neighbors import accuracy
 from lml.state import (
     ArrayField,
@@ -64,7 +65,7 @@ __all__ = [
 
 # book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 @dataclass(frozen=True)
-class QuadraticModel:
+class QuadraticModel(Record):
     """Losses of m binary problems on the same samples, to second order at their minimizers.
 
     Parameters
@@ -134,6 +135,17 @@ class QuadraticModel:
 
 
 # book/baselines/ella.ipynb#a-task-becomes-a-quadratic
+@contextlib.contextmanager
+def _refusing(warning: type[Warning], said: str, remedy: str) -> Iterator[None]:
+    """Turn what a solver warns about, or fails with, into an error that says what to do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", warning)
+        try:
+            yield
+        except (warning, linalg.LinAlgError):
+            raise ValueError(f"{said}: rescale the samples, or {remedy}") from None
+
+
 def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
     """Logistic regressions of binary targets, as second-order models.
 
@@ -161,7 +173,10 @@ def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qua
     (0.675, [0.0])
     """
     base = LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
-    fits = [clone(base).fit(X, target) for target in targets.T]
+    with _refusing(
+        ConvergenceWarning, f"logistic regression with C={C} does not converge", "lower C"
+    ):
+        fits = [clone(base).fit(X, target) for target in targets.T]
     theta = np.stack([fit.coef_[0] for fit in fits], axis=1)
     intercept = np.array([fit.intercept_[0] for fit in fits])
     p = expit(safe_sparse_dot(X, theta) + intercept)
@@ -319,13 +334,9 @@ class DictionarySums:
     def solve(self, penalty: float) -> Floats:
         """The dictionary (D, k) that solves (A / T + penalty I) vec L = b / T."""
         system = self.A + self.n_problems * penalty * np.eye(len(self.b))
-        try:
+        said = f"dictionary_penalty={penalty} is too small for samples of this size"
+        with _refusing(linalg.LinAlgWarning, said, "raise it, or use solver='cg'"):
             vector = linalg.solve(system, self.b, assume_a="pos")
-        except linalg.LinAlgError:
-            raise ValueError(
-                f"dictionary_penalty={penalty} is too small for samples of this size, the normal"
-                " equations are singular: rescale the samples, raise it, or use solver='cg'"
-            ) from None
         return vector.reshape(self.shape, order="F")
 
 
@@ -378,7 +389,7 @@ def solve_dictionary(
 
 # book/baselines/ella.ipynb#the-class
 @dataclass(frozen=True, kw_only=True)
-class ELLATask:
+class ELLATask(Record):
     """What `ELLA` keeps of a task, its samples included.
 
     Attributes
@@ -388,8 +399,8 @@ class ELLATask:
     n_visits : int
     classes : ndarray
         The labels, sorted where they have an order.
-    labels : tuple
-        Label of each sample, all visits.
+    y : ndarray of shape (n,)
+        The class of each sample, all visits.
     model : QuadraticModel
         One problem for two classes, else one a class; it holds the samples.
     """
@@ -397,7 +408,7 @@ class ELLATask:
     number: int
     n_visits: int
     classes: NDArray[Any]
-    labels: tuple[Any, ...]
+    y: Indices
     model: QuadraticModel
 
 
@@ -421,14 +432,16 @@ class ELLAState(LearnerState):
 
 
 # book/baselines/ella.ipynb#the-class
-def _restored_task(*, labels: tuple[Any, ...], model: QuadraticModel, **parts: Any) -> ELLATask:
-    """The record of a task; an error unless its labels fit its samples and problems."""
-    classes, _ = sort_classes(labels)
+def _restored_task(*, classes: tuple[Any, ...], y: Indices, **parts: Any) -> ELLATask:
+    """The record of a task; an error unless its classes fit its samples and problems."""
+    table, numbers = sort_classes(classes)
+    in_order = len(classes) > 1 and np.array_equal(numbers, np.arange(len(classes)))
+    expect(in_order, "classes of a task", classes, "two or more, in order")
+    expect(set(y.tolist()) == set(numbers), "classes of samples", set(y.tolist()), len(classes))
+    found = parts["model"].theta.shape[1]
     n_problems = 1 if len(classes) == 2 else len(classes)
-    expect(len(classes) > 1, "labels of a task", labels, "of two classes")
-    expect(len(labels) == len(model.weights), "number of labels", len(labels), len(model.weights))
-    expect(model.theta.shape[1] == n_problems, "problems", model.theta.shape[1], n_problems)
-    return ELLATask(classes=classes, labels=labels, model=model, **parts)
+    expect(found == n_problems, "problems", found, n_problems)
+    return ELLATask(classes=table, y=y, **parts)
 
 
 def _restored_sums(
@@ -476,9 +489,11 @@ _TASK = RecordField(
     {
         "number": ValueField(whole(0)),
         "n_visits": ValueField(whole(1)),
-        "labels": ValueField(Rule(lambda labels: type(labels) is tuple, "a tuple of labels")),
+        "classes": ValueField(Rule(lambda classes: type(classes) is tuple, "a tuple of labels")),
+        "y": ArrayField(("n",), int),
         "model": _MODEL,
     },
+    lambda record: {**vars(record), "classes": tuple(record.classes.tolist())},
 )
 _SUMS = RecordField(
     _restored_sums,
@@ -596,13 +611,15 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         self, state: ELLAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> ELLAState:
         """The state after a visit of a task."""
-        # all samples of the task, old and new; they are copied
+        # all samples of the task, old and new, and the class of each; they are copied
         known = state.tasks.get(task)
-        sample_labels = tuple(labels[code] for code in y)
         if known is None:
-            rows = sparse.csr_array(X, copy=True) if sparse.issparse(X) else X.copy()
+            rows = X.copy()
+            classes, numbers = sort_classes(labels)
+            y = numbers[y]
         else:
-            sample_labels = known.labels + sample_labels
+            classes, numbers = sort_classes([*known.classes.tolist(), *labels])
+            y = np.concatenate([numbers[known.y], numbers[len(known.classes) + y]])
             old = known.model.X
             if sparse.issparse(old) or sparse.issparse(X):
                 rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
@@ -610,13 +627,12 @@ class ELLA(BaseLifelongLearner[ELLAState]):
                 rows = np.vstack([old, X])
 
         # its losses, to second order
-        classes, numbers = sort_classes(sample_labels)
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
             raise ValueError(
                 f"y of task {task!r} has {len(classes)} classes: give two, or use"
                 " multi_class='ovr' for more"
             )
-        targets = (numbers[:, None] == np.arange(len(classes))).astype(int)
+        targets = (y[:, None] == np.arange(len(classes))).astype(int)
         model = quadratic_model(rows, targets if len(classes) > 2 else targets[:, 1:], self.C)
 
         # the codes, and the dictionary that solves for all codes
@@ -627,7 +643,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
             number=state.number(task),
             n_visits=1 + (known.n_visits if known else 0),
             classes=classes,
-            labels=sample_labels,
+            y=y,
             model=model,
         )
         tasks = {**state.tasks, task: record}
@@ -644,7 +660,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
             )
         empty = np.flatnonzero(~L.any(axis=0))
         visit = sum(record.n_visits for record in state.tasks.values())
-        rng = np.random.default_rng([state.root, visit])
+        rng = np.random.default_rng([state.root, visit])  # not state.seeds: see results/
         size = np.sqrt(np.mean(model.theta**2)) or 1.0
         L[:, empty] = size * rng.standard_normal((D, len(empty)))
         own = empty[:m] if self.init == "tasks" else empty[:0]
@@ -662,25 +678,16 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         """The state of these tasks and codes; `changed` are those that are new, or gone."""
         rows = [tasks[task].model.X for task in changed if task in tasks]
         large = start.size > 1000 or any(map(sparse.issparse, rows))
+        after = replace(state, tasks=tasks, codes=codes, sums=None)
         if self.solver == "cg" or (self.solver == "auto" and large):
-            sums = None
             models = [record.model for record in tasks.values()]
             L = solve_dictionary(models, list(codes.values()), self.dictionary_penalty, start)
         else:
-            sums = copy.deepcopy(state.sums)
-            old = state.tasks
-            if sums is None:  # they begin anew, with all tasks
-                sums = DictionarySums(*start.shape)
-                old = {}
-                changed = tasks
-            for task in changed:  # old terms out, new terms in, eq. (ella-sums)
-                if task in old:
-                    sums.add(old[task].model, state.codes[task], sign=-1)
-                if task in tasks:
-                    sums.add(tasks[task].model, codes[task])
+            sums = _moved_sums(state, after, start.shape, changed)
             L = sums.solve(self.dictionary_penalty)
+            after = replace(after, sums=sums)
         used = np.any(np.vstack(list(codes.values())), axis=0)
-        return replace(state, dictionary=L * used, tasks=tasks, codes=codes, sums=sums)
+        return replace(after, dictionary=L * used)
 
     def _forget_task(self, state: ELLAState, task: Hashable) -> ELLAState:
         """The state without a task; the dictionary is solved for the others."""
@@ -733,8 +740,8 @@ class ELLA(BaseLifelongLearner[ELLAState]):
 
     @property
     def sums_(self) -> DictionarySums | None:
-        """The running sums, with the direct solver."""
-        return self._learned_state("sums_").sums
+        """The running sums, with the direct solver; a copy."""
+        return copy.deepcopy(self._learned_state("sums_").sums)
 
     def coefficients(self, task: Hashable) -> tuple[Floats, Floats]:
         """The classifier of a task now: coefficients (m, n_features), intercepts (m,)."""
@@ -751,15 +758,16 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         task : hashable
             A known task.
         """
-        coefficients, intercepts = self.coefficients(task)
-        check_columns(self, X)
-        X = check_matrix(X, n_features=self.n_features_in_)
+        now = copy.copy(self)  # of one state, whatever is learned meanwhile
+        coefficients, intercepts = now.coefficients(task)
+        check_columns(now, X)
+        X = check_matrix(X, n_features=now.n_features_in_)
         scores = safe_sparse_dot(X, coefficients.T) + intercepts
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
         """Labels of samples under the classifier of a task, shape (n,)."""
-        now = copy.copy(self)  # of one state, whatever is learned meanwhile
+        now = copy.copy(self)
         scores = now.decision_function(X, task=task)
         numbers = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return now.tasks_[task].classes[numbers]
@@ -811,3 +819,22 @@ class ELLA(BaseLifelongLearner[ELLAState]):
                 "sums": OptionalField(_SUMS),
             },
         )
+
+
+# book/baselines/ella.ipynb#the-class
+def _moved_sums(
+    before: ELLAState, after: ELLAState, shape: tuple[int, ...], changed: Collection[Hashable]
+) -> DictionarySums:
+    """The running sums of eq. (ella-sums): old terms of what changed out, new terms in."""
+    old = before.tasks
+    sums = copy.deepcopy(before.sums)
+    if sums is None:  # they begin anew, with all tasks
+        sums = DictionarySums(*shape)
+        old = {}
+        changed = after.tasks
+    for task in changed:
+        if task in old:
+            sums.add(old[task].model, before.codes[task], sign=-1)
+        if task in after.tasks:
+            sums.add(after.tasks[task].model, after.codes[task])
+    return sums
