@@ -861,9 +861,11 @@ STUDIES = {
     "size": Study(("isolet",), tuple(_SIZE)),
     "raw": Study(("sentiment-raw",),
         ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed")),
-    "coordinates": Study(
-        (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"),
-        tuple(_COORDINATES)),
+    "shared": Study((*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"),
+        ("OASIS, as it comes", "OASIS, nothing shared")),
+    "sharedlmnn": Study(("isolet", "digits-few"), ("LMNN, as it comes", "LMNN, nothing shared")),
+    "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
+    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED)),
 }  # fmt: skip
