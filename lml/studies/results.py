@@ -53,10 +53,13 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
             notes[cells[0]] = cells[1]
         elif any(cells):
             row = dict(zip(names, cells))
-            for name in row.keys() & set(NOTED):
-                if row[name] not in notes:
-                    raise ValueError(f"{path} has no note {row[name]} of {cells}: restore it")
-                row[name] = notes[row[name]]
+            for name in NOTED:
+                if (mark := row.get(name, "")).startswith("#"):
+                    if mark not in notes:
+                        raise ValueError(
+                            f"{path} has no note {mark} of the row {cells}: restore it"
+                        )
+                    row[name] = notes[mark]
             rows.append(row)
     return rows
 
