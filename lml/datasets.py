@@ -8,6 +8,7 @@ cached copy, else from a public address. Every array is checked against a SHA-25
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import multiprocessing
 import os
@@ -855,7 +856,8 @@ def _retrieve(source: Source) -> list[bytes]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
         import pooch
-    transfer = pooch.HTTPDownloader(progressbar=True, chunk_size=2**16, timeout=60)
+    shown = importlib.util.find_spec("tqdm") is not None  # the extra "progress"
+    transfer = pooch.HTTPDownloader(progressbar=shown, chunk_size=2**16, timeout=60)
     contents = []
     for address in source.addresses:
         with _LimitedStream() as stream:  # a late thread ends when it writes into a closed one

@@ -1,4 +1,4 @@
-# Generated from book/metrics.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/metrics.ipynb and book/oasis.ipynb by tools/tangle.py: edit the chapter.
 """Metrics of one task, kept factored.
 
 A metric is M = alpha I + F' C F with a factor F of r rows and a small core C. Products,
@@ -34,6 +34,7 @@ from lml.utils.validation import (
 __all__ = [
     "METRIC_LEARNER",
     "METRIC_TYPE",
+    "START",
     "FactoredMetric",
     "MetricDistance",
     "MetricLearnerMixin",
@@ -41,6 +42,7 @@ __all__ = [
     "fitted_metric",
     "learned_metric",
     "pairwise_scores",
+    "starting_metric",
     "subspace_residual",
     "unfitted_learner",
 ]
@@ -906,3 +908,42 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def get_mahalanobis_matrix(self) -> Floats:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
+
+
+# book/oasis.ipynb#the-estimator
+#: Rule for the metric that a learner starts from.
+START = Rule(
+    lambda init: init is None or isinstance(init, FactoredMetric) or np.ndim(init) == 2,
+    "a FactoredMetric, a square matrix or None",
+)
+
+
+def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
+    """The metric that a learner starts from: `init`, or the identity for None.
+
+    Parameters
+    ----------
+    init : FactoredMetric, array-like of shape (n_features, n_features) or None
+    n_features : int
+
+    Returns
+    -------
+    FactoredMetric
+
+    Raises
+    ------
+    ValueError
+        If `init` is no square matrix, is not finite, or has another number of features.
+    """
+    if init is None:
+        return FactoredMetric.identity(n_features)
+    if isinstance(init, FactoredMetric):
+        start = init
+    else:
+        start = FactoredMetric.from_dense(check_matrix(init, "init", copy=True))
+    if start.n_features != n_features:
+        raise ValueError(
+            f"init is a metric of {start.n_features} features, but X has {n_features}: "
+            "start from a metric of the same feature space"
+        )
+    return start

@@ -16,14 +16,12 @@ from scipy import sparse
 from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
 
-from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.metrics import START, FactoredMetric, MetricLearnerMixin, starting_metric
 from lml.state import storable
 from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
-    Rule,
-    check_matrix,
     check_parameters,
     check_samples,
     check_two_classes,
@@ -32,7 +30,7 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["OASIS", "START", "passive_aggressive_step", "starting_metric"]
+__all__ = ["OASIS", "passive_aggressive_step"]
 
 
 # book/oasis.ipynb#the-step-from-its-kkt-conditions
@@ -188,45 +186,6 @@ def _coefficients(triplets: Indices, steps: Floats, n_samples: int) -> Floats:
     np.add.at(K, (i, j), steps)
     np.subtract.at(K, (i, k), steps)
     return K
-
-
-# book/oasis.ipynb#the-estimator
-#: Rule for the metric that a learner starts from.
-START = Rule(
-    lambda init: init is None or isinstance(init, FactoredMetric) or np.ndim(init) == 2,
-    "a FactoredMetric, a square matrix or None",
-)
-
-
-def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
-    """The metric that a learner starts from: `init`, or the identity for None.
-
-    Parameters
-    ----------
-    init : FactoredMetric, array-like of shape (n_features, n_features) or None
-    n_features : int
-
-    Returns
-    -------
-    FactoredMetric
-
-    Raises
-    ------
-    ValueError
-        If `init` is no square matrix, is not finite, or has another number of features.
-    """
-    if init is None:
-        return FactoredMetric.identity(n_features)
-    if isinstance(init, FactoredMetric):
-        start = init
-    else:
-        start = FactoredMetric.from_dense(check_matrix(init, "init", copy=True))
-    if start.n_features != n_features:
-        raise ValueError(
-            f"init is a metric of {start.n_features} features, but X has {n_features}: "
-            "start from a metric of the same feature space"
-        )
-    return start
 
 
 # book/oasis.ipynb#the-estimator

@@ -1,6 +1,7 @@
 """The runner: no leak from test rows, resumable, one row for each result."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,6 +266,24 @@ def test_verify_names_what_differs(tmp_path):
     assert n_same == 2
     assert different[0] == ("0", "euclidean", "4-5-6", "n_neighbors")
     assert different[1][2] == "7-8-9"
+
+
+def test_texts_come_back_and_what_would_be_read_otherwise_is_refused(tmp_path):
+    path, kept = tmp_path / "rows.csv", {"system": "a", "task": "#1", "tasks": "#2", "note": ""}
+    append_rows(path, [kept, {**kept, "task": 'a "b", c'}])
+    append_rows(path, [kept])
+    assert read_rows(path) == [kept, {**kept, "task": 'a "b", c'}, kept]
+    for wrong in ({"system": "#1"}, {"system": "#"}, {"task": "a\nb"}, {"tasks": "a\u2028"}):
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match="no line of results"):
+            append_rows(path, [kept, {**kept, **wrong}])
+        assert path.read_bytes() == before
+
+
+def test_a_missing_progress_bar_is_named_with_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ModuleNotFoundError, match="this package's extra progress"):
+        run_experiment("digits", ["euclidean"], 1, out=tmp_path)
 
 
 @pytest.mark.parametrize("dataset", ["usps", "isolet", "isolet-speakers", "sentiment"])

@@ -54,8 +54,13 @@ def test_imports_of_every_module_are_read():
     assert imports["utils.typing"] == set()
 
 
-def test_the_picture_of_the_layers_is_current():
+def test_the_picture_of_the_layers_and_the_table_of_modules_are_current():
     assert flow.main(["--check"]) == 0
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| `([\w.]+)` \| \[", text, re.M)
+    assert sorted(rows) == sorted(MODULES)
+    changed = text.replace("| `metrics` | [metrics]", "| `metrics` | [elsewhere]")
+    assert text == flow.with_map(changed, flow.read_layers(ROOT), ROOT) != changed
 
 
 LAYERS = [flow.Layer("base", ["utils"]), flow.Layer("middle", ["a", "b"]), flow.Layer("top", ["p"])]

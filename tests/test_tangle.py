@@ -352,10 +352,15 @@ def test_a_chapter_in_a_folder_becomes_a_module_of_a_package(book, tmp_path):
         {"first": [DOC, export("A = 1")], "extra/second": [DOC, export(cell)]},
         public=["Later"],
     )
-    with pytest.raises(tangle.TangleError, match=r"give extra a docstring in \[tool.lml.packages"):
+    with pytest.raises(tangle.TangleError, match=r"has no \[tool.lml.packages.extra\]: add"):
         tangle.build(tmp_path)
     with (tmp_path / "pyproject.toml").open("a", encoding="utf-8") as file:
-        file.write('\n[tool.lml.packages]\nextra = "More of it."\n')
+        file.write('\n[tool.lml.packages.extra]\ndocstring = "More of it."\npublic = ["A"]\n')
+    with pytest.raises(tangle.TangleError, match=r"lists 'A' as public, .* to lml.extra"):
+        tangle.build(tmp_path)
+    project = tmp_path / "pyproject.toml"
+    text = project.read_text(encoding="utf-8").replace('public = ["A"]', 'public = ["Later"]')
+    project.write_text(text, encoding="utf-8")
     sources = tangle.build(tmp_path)
     assert "Generated from book/extra/second.ipynb" in sources["extra/second.py"]
     assert "from lml.extra.second import Later" in sources["__init__.py"]

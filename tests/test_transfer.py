@@ -277,6 +277,8 @@ def test_other_columns_are_not_mixed_in(small, tmp_path):
         ({"study": "size", "datasets": ["usps"]}, "dataset='usps': give one of"),
         ({"study": "size", "datasets": "usps"}, "dataset='usps': give one of"),
         ({"study": "size", "systems": ["alone"]}, "system='alone': give one of"),
+        ({"study": "size", "systems": []}, "no system is given: name some of"),
+        ({"study": "size", "datasets": []}, "no dataset is given: name some of"),
         ({"study": "size", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
     ],
 )

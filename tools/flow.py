@@ -3,7 +3,7 @@
 A module imports from earlier layers and from its own package only, and no imports go round in a
 circle. The picture ``book/_static/flow.svg`` has a band for each layer, with a box for each of its
 modules and packages; an arrow leads from a layer to one that imports from it, unless a way over
-other layers is drawn.
+other layers is drawn. The table of modules in ``CONTRIBUTING.md`` is written from the same list.
 
 Usage: ``python tools/flow.py`` writes, ``python tools/flow.py --check`` compares.
 """
@@ -20,9 +20,11 @@ from graphlib import CycleError, TopologicalSorter
 from html import escape
 from pathlib import Path
 
-from tangle import ROOT
+from tangle import ROOT, read_chapters
 
 PICTURE = Path("book", "_static", "flow.svg")
+MAP = Path("CONTRIBUTING.md")
+MARKS = ("<!-- map: written by tools/flow.py -->\n", "<!-- end of the map -->\n")
 WIDTH = 520
 BAND, GAP, MARGIN, LANE = 68, 22, 16, 14  # heights of a band and below it; sides; between arrows
 LETTER = 8.6  # width of a letter of 15 px, generously
@@ -172,6 +174,22 @@ def draw(layers: list[Layer], pairs: list[tuple[int, int]]) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
+def with_map(text: str, layers: list[Layer], root: Path) -> str:
+    """A text with the table of layers, their modules and the pages that tell these."""
+    pages: dict[str, list[str]] = {}
+    for chapter in read_chapters(root):
+        for module in dict.fromkeys(cell.module for cell in chapter.cells):
+            pages.setdefault(module, []).append(f"[{chapter.name}](book/{chapter.name}.ipynb)")
+    lines = ["| layer | module | told in |", "|---|---|---|"]
+    for number, layer in enumerate(layers):
+        for module in sorted(m for m in pages if number in layers_of(m, layers)):
+            lines.append(
+                f"| {number + 1}. {layer.about} | `{module}` | {', '.join(pages[module])} |"
+            )
+    before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
+    return "".join([before, MARKS[0], "\n".join(lines), "\n", MARKS[1], after])
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
@@ -180,13 +198,15 @@ def main(argv: list[str] | None = None) -> int:
     if wrong := list(faults(layers, imports)):
         print("\n".join(f"flow: {fault}" for fault in wrong), file=sys.stderr)
         return 1
-    picture, path = draw(layers, arrows(layers, imports)), ROOT / PICTURE
-    current = path.exists() and path.read_text(encoding="utf-8") == picture
-    if not options.check:
-        path.write_text(picture, encoding="utf-8", newline="\n")
-    elif not current:
-        print(f"flow: {PICTURE.as_posix()} is not what the imports give: run tools/flow.py")
-        return 1
+    known = (ROOT / MAP).read_text(encoding="utf-8")
+    wanted = {PICTURE: draw(layers, arrows(layers, imports)), MAP: with_map(known, layers, ROOT)}
+    for name, text in wanted.items():
+        path = ROOT / name
+        if not options.check:
+            path.write_text(text, encoding="utf-8", newline="\n")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"flow: {name.as_posix()} is not what layers and pages give: run tools/flow.py")
+            return 1
     print(f"flow: {len(layers)} layers, {len(imports)} modules and packages")
     return 0
 

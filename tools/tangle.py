@@ -9,8 +9,7 @@ cells hold imports, constants, functions and classes; ``class X(X):`` continues 
 earlier: attributes and ``__init__`` are written first, methods in the order told. A comment above
 what a cell defines names the page and the heading that it stands under. ``lml/__init__.py`` is
 written from the names listed in ``[tool.lml] public`` of ``pyproject.toml``; the ``__init__.py`` of
-``lml/PACKAGE`` names the classes of its modules and has the docstring that
-``[tool.lml.packages]`` gives it.
+``lml/PACKAGE`` from those of ``[tool.lml.packages.PACKAGE] public``.
 
 Usage: ``python tools/tangle.py`` writes, ``python tools/tangle.py --check`` compares.
 """
@@ -372,12 +371,6 @@ def build_init(origin: str, docstring: str, homes: dict[str, str]) -> str:
     return "\n\n".join([f'{header}\n"""{docstring}"""', "\n".join(lines), exports]) + "\n"
 
 
-def public_classes(source: str) -> list[str]:
-    """Classes of a module that do not begin with an underscore."""
-    classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    return [name for name in classes if not name.startswith("_")]
-
-
 def tidy(text: str, name: str) -> str:
     """Sort imports, drop unused ones and format, with ruff; names must be defined."""
     for command in (["check", "--select", "I,F401,F821,RUF022", "--fix", "--quiet"], ["format"]):
@@ -423,26 +416,25 @@ def build(root: Path = ROOT) -> dict[str, str]:
         sources[f"{path}.py"] = tidy(text, path)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     settings = project["tool"]["lml"]
-    for name in settings["public"]:
-        if name not in owners:
-            raise TangleError(f"pyproject.toml lists {name!r} as public, but no chapter exports it")
-    homes = {name: owners[name].module for name in settings["public"]}
-    origin = "pyproject.toml ([tool.lml]) by tools/tangle.py: edit that."
-    text = build_init(origin, settings["docstring"], homes)
-    text += f'\n__version__ = "{project["project"]["version"]}"\n'
-    sources["__init__.py"] = tidy(text, "__init__")
-    origin = "the modules beside it by tools/tangle.py: edit their chapters."
-    for package in sorted({name.split("/")[0] for name in sources if "/" in name}):
-        if package not in settings.get("packages", {}):
-            raise TangleError(f"pyproject.toml: give {package} a docstring in [tool.lml.packages]")
-        homes = {
-            name: module
-            for module in modules
-            if module.startswith(f"{package}.") and package not in settings.get("bare", [])
-            for name in public_classes(sources[f"{module.replace('.', '/')}.py"])
-        }
-        text = build_init(origin, settings["packages"][package], homes)
-        sources[f"{package}/__init__.py"] = tidy(text, f"{package}/__init__")
+    packages = sorted({name.split("/")[0] for name in sources if "/" in name})
+    for package in ["", *packages]:
+        listed = settings.get("packages", {}).get(package) if package else settings
+        if listed is None:
+            raise TangleError(f"pyproject.toml has no [tool.lml.packages.{package}]: add it")
+        within = f"{package}." if package else ""
+        homes = {name: cell.module for name, cell in owners.items() if name in listed["public"]}
+        for name in listed["public"]:
+            if name not in homes or not homes[name].startswith(within):
+                raise TangleError(
+                    f"pyproject.toml lists {name!r} as public, but no chapter exports it to"
+                    f" lml.{within}*"
+                )
+        origin = "pyproject.toml ([tool.lml]) by tools/tangle.py: edit that."
+        text = build_init(origin, listed["docstring"], homes)
+        if not package:
+            text += f'\n__version__ = "{project["project"]["version"]}"\n'
+        path = f"{package}/__init__".lstrip("/")
+        sources[f"{path}.py"] = tidy(text, path)
     return sources
 
 
@@ -479,7 +471,7 @@ def main(argv: list[str] | None = None) -> int:
             continue
         chapter = text.partition("Generated from ")[2].partition(" by ")[0]
         if name.endswith("__init__.py"):
-            chapter = "pyproject.toml" if name == "__init__.py" else "the modules beside it"
+            chapter = "pyproject.toml"
         detail = "it is missing" if old is None else first_difference(old, text)
         faults.append(f"lml/{name} is not what {chapter} gives ({detail})")
         if not options.check:

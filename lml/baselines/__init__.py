@@ -1,36 +1,19 @@
-# Generated from the modules beside it by tools/tangle.py: edit their chapters.
+# Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Learners that lifelong metric learning is compared with."""
 
-from lml.baselines.ella import ELLA, DictionarySums, ELLAState, ELLATask, QuadraticModel
-from lml.baselines.mtlmnn import JointProblem, JointState, MultiTaskLMNN, TaskLoss
+from lml.baselines.ella import ELLA, ELLATask
+from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
-from lml.baselines.offdiagonal import (
-    CodePenalty,
-    HingeCode,
-    OffDiagonalLearner,
-    SmoothedHinge,
-    TripletMap,
-)
+from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.baselines.omtrsl import MultiTaskOASIS
-from lml.baselines.pooled import JointMetricsMixin, PooledMetricLearner
+from lml.baselines.pooled import PooledMetricLearner
 
 __all__ = [
     "ELLA",
-    "CodePenalty",
-    "DictionarySums",
-    "ELLAState",
     "ELLATask",
-    "HingeCode",
-    "JointMetricsMixin",
-    "JointProblem",
-    "JointState",
     "MultiTaskLMNN",
     "MultiTaskOASIS",
     "MultiTaskSCML",
     "OffDiagonalLearner",
     "PooledMetricLearner",
-    "QuadraticModel",
-    "SmoothedHinge",
-    "TaskLoss",
-    "TripletMap",
 ]

@@ -16,8 +16,7 @@ from scipy.linalg.blas import dger
 from sklearn.base import BaseEstimator
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
-from lml.metrics import FactoredMetric
-from lml.oasis import START, starting_metric
+from lml.metrics import START, FactoredMetric, starting_metric
 from lml.triplets import sample_triplets
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed

@@ -1,20 +1,8 @@
-# Generated from the modules beside it by tools/tangle.py: edit their chapters.
+# Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """Lifelong probabilistic LDA: its model, its statistics and its learner."""
 
 from lml.plda.learner import LifelongPLDA
-from lml.plda.model import LogRatioMetric, Moments
-from lml.plda.selection import Members, Selection, Visit
-from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
+from lml.plda.model import LogRatioMetric
+from lml.plda.statistics import TaskMemory
 
-__all__ = [
-    "Follow",
-    "LifelongPLDA",
-    "LogRatioMetric",
-    "Members",
-    "Moments",
-    "PLDAState",
-    "Pool",
-    "Selection",
-    "TaskMemory",
-    "Visit",
-]
+__all__ = ["LifelongPLDA", "LogRatioMetric", "TaskMemory"]

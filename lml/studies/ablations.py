@@ -531,7 +531,9 @@ def run_ablation(
     key = ("split", "system", ablation.column)
     names = chosen_names("system", systems, list(ablation.systems))
     plan: dict[Path, dict[tuple[Any, ...], Any]] = {}
-    for dataset in chosen_names("dataset", datasets or ablation.datasets, list(DATASETS)):
+    for dataset in chosen_names(
+        "dataset", ablation.datasets if datasets is None else datasets, list(DATASETS)
+    ):
         path = Path(out) / f"ablation-{name}-{dataset}.csv"
         done = finished(path, *key)
         tasks, _ = _split(DATASETS[dataset], 0)

@@ -17,7 +17,6 @@ from typing import Any
 import joblib
 import numpy as np
 from sklearn.model_selection import KFold
-from tqdm import tqdm
 
 from lml.datasets import (
     Task,
@@ -350,6 +349,11 @@ def _run_file(
     progress: bool,
 ) -> None:
     """Run the jobs that one results file lacks."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        said = "studies show their progress with tqdm: install it, or this package's extra progress"
+        raise ModuleNotFoundError(said) from None
     done = finished(path, *key)
     left = {unit: call for unit, call in calls.items() if tuple(map(str, unit)) not in done}
     system = key.index("system")
@@ -375,6 +379,8 @@ def _run_file(
 def chosen_names(what: str, given: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
     """The names that are asked for, each once; all for None; an error for one not known."""
     names = [given] if isinstance(given, str) else list(known if given is None else given)
+    if not names:
+        raise ValueError(f"no {what} is given: name some of {tuple(known)}, or give None for all")
     for name in names:
         one_of(*known).check(what, name)
     return list(dict.fromkeys(names))

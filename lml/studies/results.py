@@ -52,10 +52,15 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         elif cells and cells[0].startswith("#"):
             notes[cells[0]] = cells[1]
         elif any(cells):
-            for cell in cells:
-                if cell.startswith("#") and cell not in notes:
-                    raise ValueError(f"{path} has no note {cell}, but the row {cells}: restore it")
-            rows.append(dict(zip(names, [notes.get(cell, cell) for cell in cells])))
+            row = dict(zip(names, cells))
+            for name in NOTED:
+                if (mark := row.get(name, "")).startswith("#"):
+                    if mark not in notes:
+                        raise ValueError(
+                            f"{path} has no note {mark} of the row {cells}: restore it"
+                        )
+                    row[name] = notes[mark]
+            rows.append(row)
     return rows
 
 
@@ -76,7 +81,16 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     path : path-like
     rows : list of dict
         Columns in the order of the file. Texts of the columns `NOTED` become notes.
+
+    Raises
+    ------
+    ValueError
+        If a text has a line break, or the first of a row begins with #, as notes do.
     """
+    for row in rows:
+        texts = [str(value) for value in row.values()]
+        if texts[0].startswith("#") or any(text.splitlines() not in ([], [text]) for text in texts):
+            raise ValueError(f"{texts} is no line of results: no # at its start, no line breaks")
     path = Path(path)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-# Generated from the modules beside it by tools/tangle.py: edit their chapters.
+# Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
 """The door: types, checks of arguments and small linear algebra."""
 
 __all__ = []
