@@ -177,7 +177,7 @@ class LogRatioMetric(FactoredMetric):
         used = self._between > 0
         return np.sqrt(self.core[used])[:, None] * self.factor[used]
 
-    def embed(self, X: MatrixLike) -> Floats:
+    def _embed(self, X: Matrix) -> Floats:
         """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
         used = self._between > 0
         return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
