@@ -116,6 +116,25 @@ def test_a_task_that_comes_back_keeps_what_it_knew(digits):
     assert once.tasks_[task.name].n_visits == 1
 
 
+def test_a_visit_counts_by_its_samples_and_what_was_given_before_is_taken_back(digits):
+    first, other = digits[:2]
+    learner = learned([first, other], sharing=0.0)
+    old = learner.codes_[first.name].to_dense()
+    X, y = np.tile(other.X_train, (3, 1)), np.tile(first.y_train, 3)[: 3 * len(other.y_train)]
+    seed = int(np.random.SeedSequence([learner._state.root, 0, 1]).generate_state(2)[0])
+    new = OASIS(n_steps=500, random_state=seed).fit(X, y).metric_.symmetrized()
+    learner.set_params(code_rank=None).partial_fit(X, y, task=first.name)
+    n, m = len(first.y_train), len(y)
+    expected = (n * old + m * new.to_dense()) / (n + m)
+    assert_allclose(learner.codes_[first.name].to_dense(), expected, atol=1e-8)
+    P = shared_by_definition([expected], expected, 1.0)  # all that the other task is told
+    assert_allclose(
+        learner._state.total.to_dense() - P,
+        shared_by_definition([learner.codes_[other.name].to_dense()], expected, 1.0),
+        atol=1e-7,
+    )
+
+
 def test_the_state_does_not_grow_with_samples_and_little_with_tasks(digits):
     small, large = learned(digits[:3], sharing=0.5), learned(digits, sharing=0.5)
     per_task = small.state_parts_["codes"] / 3
