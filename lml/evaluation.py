@@ -148,19 +148,19 @@ def backward_transfer(R: ArrayLike) -> float:
 
 # book/evaluation.ipynb#the-accuracy-matrix
 def forgetting(R: ArrayLike) -> float:
-    """Mean loss of the earlier tasks against their best moment before the end.
+    """Mean loss of the earlier tasks against their best moment from arrival on.
 
     Parameters
     ----------
     R : array-like of shape (n_tasks, n_tasks), n_tasks >= 2
-        Accuracies in [0, 1]; row = after that task, column = task. NaN entries above the
-        diagonal are ignored.
+        Accuracies in [0, 1]; row = after that task, column = task. Entries above the
+        diagonal, from before a task's arrival, do not count and may be NaN.
 
     Returns
     -------
     float
         In [-1, 1] and never below ``-backward_transfer(R)``; negative when the tasks ended
-        better than they had ever been.
+        better than at any moment since their arrival.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def forgetting(R: ArrayLike) -> float:
     Notes
     -----
     Derived in chapter 35 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
-    Chaudhry et al. (2018).
+    Chaudhry et al. (2018), who also count accuracies from before a task's arrival.
 
     Examples
     --------
@@ -181,8 +181,8 @@ def forgetting(R: ArrayLike) -> float:
     """
     R = _accuracy_matrix(R, n_tasks=2)
     _needed(np.diag(R)[:-1], "the accuracy on arrival")
-    _needed(np.tril(R)[:-1, :-1].sum(axis=0), "an accuracy between arrival and end")
-    best = np.nanmax(R[:-1, :-1], axis=0)
+    since_arrival = np.tril(R)[:-1, :-1]  # zero before it, below which no accuracy is
+    best = _needed(since_arrival.max(axis=0), "an accuracy between arrival and end")
     return float(np.mean(best - _needed(R[-1, :-1], "the final accuracy")))
 
 

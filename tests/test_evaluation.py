@@ -67,10 +67,23 @@ def test_unseen_entries_may_be_missing():
         forward_transfer(R, [0.5, 0.5, 0.5])
 
 
-def test_forgetting_counts_the_best_earlier_row_even_before_arrival():
+def test_forgetting_counts_from_the_arrival_of_a_task_on():
     assert forgetting([[0.5, 0.9], [0.4, 0.2]]) == pytest.approx(0.1)
-    R = [[0.6, 0.95, 0.1], [0.6, 0.8, 0.1], [0.6, 0.7, 0.1]]
-    assert forgetting(R) == pytest.approx((0.0 + 0.25) / 2)
+    before = [[0.8, 0.9, 0.5], [0.8, 0.6, 0.5], [0.8, 0.6, 0.7]]  # .9 before task 1 has arrived
+    assert forgetting(before) == backward_transfer(before) == 0.0
+    R = [[0.6, 0.95, 0.1, 1.0], [0.7, 0.8, 0.1, 1.0], [0.6, 0.85, 0.1, 1.0], [0.5, 0.7, 0.1, 0.2]]
+    # by hand: the best since arrival are .7, .85 and .1
+    assert forgetting(R) == pytest.approx(((0.7 - 0.5) + (0.85 - 0.7) + 0.0) / 3)
+
+
+def test_forgetting_by_a_loop_and_whatever_stands_before_arrival():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        R = rng.uniform(size=(5, 5))
+        drops = [max(R[s, t] for s in range(t, 4)) - R[4, t] for t in range(4)]
+        assert forgetting(R) == pytest.approx(np.mean(drops))
+        R[np.triu_indices(5, 1)] = rng.choice([0.0, 1.0, np.nan], size=10)
+        assert forgetting(R) == pytest.approx(np.mean(drops))
 
 
 def test_order_of_time_and_tasks_is_not_interchangeable():
