@@ -224,6 +224,14 @@ def joint_dual_averaging(
     return best, np.array(history)
 
 
+# book/baselines/mtscml.ipynb#when-no-direction-pays
+def _joint_beta_max(projections: Sequence[Floats], triplets: Sequence[Indices]) -> float:
+    """Smallest penalty that makes the weights of all tasks zero, eq. (mtscml-top)."""
+    means = np.array([mean_difference(*own) for own in zip(projections, triplets, strict=True)])
+    norms = np.linalg.norm(np.maximum(-means, 0.0), axis=0)
+    return float(norms.max(initial=0.0)) / len(means)
+
+
 # book/baselines/mtscml.ipynb#the-estimator
 class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     """Learn a distance for each of several tasks from directions that the tasks share.
@@ -362,19 +370,14 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
             for X_t, y_t in zip(rows, codes)
         ]
         gamma = _joint_gamma(projections, triplets, self.gamma)
-        # the penalty in the units of X, eq. (mtscml-top)
-        means = np.array([mean_difference(*own) for own in zip(projections, triplets)])
-        norms = np.linalg.norm(np.maximum(-means, 0.0), axis=0)
-        beta_max = float(norms.max(initial=0.0)) / len(means)
+        beta_max = _joint_beta_max(projections, triplets)
         weights, history = joint_dual_averaging(
             projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
         )
-        if not weights.any(axis=1).all():
-            zero = [name for name, own in zip(names, weights) if not own.any()]
+        zero = [name for name, own in zip(names, weights) if not own.any()]
+        if zero:
             warnings.warn(
-                f"no weights lowered the objective of the tasks {zero} in"
-                f" n_steps={self.n_steps}, so their metrics are zero and rank nothing: raise"
-                " n_steps or lower beta",
+                f"the metrics of the tasks {zero} are zero: raise n_steps or lower beta",
                 ConvergenceWarning,
                 stacklevel=2,
             )
