@@ -45,14 +45,14 @@ __all__ = [
 
 # book/scml.ipynb#the-composition
 def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
-    """Squared differences of projections, positive pair minus negative pair.
+    """Compute squared differences of projections, positive pair minus negative pair.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative).
+        Samples (anchor, positive, negative).
 
     Returns
     -------
@@ -85,10 +85,14 @@ class PairTable(NamedTuple):
 
     Parameters
     ----------
-    first, second : ndarrays of shape (n_pairs,)
-        Rows of each pair.
-    near, far : ndarrays of shape (n_triplets,)
-        Where each triplet finds its pairs (anchor, positive) and (anchor, negative).
+    first : ndarray of shape (n_pairs,)
+        First sample of each pair.
+    second : ndarray of shape (n_pairs,)
+        Second sample of each pair.
+    near : ndarray of shape (n_triplets,)
+        Place of the pair (anchor, positive) of each triplet.
+    far : ndarray of shape (n_triplets,)
+        Place of the pair (anchor, negative) of each triplet.
     """
 
     first: Indices
@@ -98,7 +102,7 @@ class PairTable(NamedTuple):
 
 
 def pair_table(triplets: Indices, n_samples: int) -> PairTable:
-    """The distinct pairs of triplets (n_triplets, 3), and where each finds its two."""
+    """List the distinct pairs of triplets (n_triplets, 3), and where each finds its two."""
     i, j, k = triplets.T
     pairs, place = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
     near, far = place.reshape(2, -1)
@@ -106,7 +110,7 @@ def pair_table(triplets: Indices, n_samples: int) -> PairTable:
 
 
 def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
-    """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
+    """Compute the mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
     distances = np.empty(len(table.first))
@@ -120,7 +124,7 @@ def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
 def scml_objective(
     weights: ArrayLike, projections: Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
-    """Mean hinge of the weighted distance plus the l1 penalty of the weights.
+    """Compute the mean hinge of the weighted distance plus the l1 penalty of the weights.
 
     Parameters
     ----------
@@ -129,13 +133,14 @@ def scml_objective(
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative); the mean over no triplets is zero.
+        Samples (anchor, positive, negative); the mean over no triplets is zero.
     beta : float, default=0.0
-        Penalty, at least 0.
+        Penalty, at least 0, in the units of the differences.
 
     Returns
     -------
     objective : float
+        It is 1 at zero weights.
 
     Notes
     -----
@@ -158,18 +163,19 @@ def scml_objective(
 
 # book/scml.ipynb#what-should-gamma-be
 def scaled_gamma(projections: Floats, triplets: Indices) -> float:
-    """Strength of the quadratic term: one fifth of the mean squared length of the differences.
+    """Compute one fifth of the mean squared length of the differences, the default of gamma.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative); of no triplets the mean is zero.
+        Samples (anchor, positive, negative); of no triplets the mean is zero.
 
     Returns
     -------
     gamma : float
+        Strength of the quadratic term of dual averaging.
 
     Notes
     -----
@@ -249,28 +255,27 @@ def dual_averaging(
     n_steps: int = 100_000,
     random_state: Seed = None,
 ) -> tuple[Floats, Floats]:
-    """Weights of the directions by regularised dual averaging, one triplet a step.
+    """Learn the weights of the directions by regularized dual averaging, a triplet a step.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative).
+        Samples (anchor, positive, negative).
     beta : float
         Penalty, at least 0, in the units of the differences. `SCML` takes it as a fraction.
     gamma : float or None, default=None
-        Strength of the quadratic term. None: one fifth of the mean squared length of the
-        triplets' differences.
+        Strength of the quadratic term. None takes `scaled_gamma`.
     n_steps : int, default=100_000
-        Triplets drawn, with replacement.
+        Number of triplets drawn, with replacement, one in each step.
     random_state : int, RandomState instance or None, default=None
-        Draws the triplets.
+        Seed of the draws.
 
     Returns
     -------
     weights : ndarray of shape (n_basis,)
-        The best of those checked, which are every twentieth part of the steps.
+        The best weights of those checked, which are 20 along the run.
     history : ndarray of shape (n_checks + 1,)
         Objective at zero weights, which is 1, and at each check.
 
@@ -315,7 +320,7 @@ def dual_averaging(
 
 # book/scml.ipynb#how-strong-a-penalty
 def mean_difference(projections: Floats, triplets: Indices) -> Floats:
-    """Mean of the squared differences of projections over the triplets.
+    """Compute the mean over triplets of the squared differences of projections.
 
     Parameters
     ----------

@@ -213,8 +213,7 @@ def test_blocks_do_not_matter():
 def test_a_penalty_has_no_units(c):
     X, y, tasks = table()
     held, moved = (
-        clone(SMALL).set_params(beta=0.1, n_steps=3000).fit(a * X, y, tasks=tasks)
-        for a in (1.0, c)
+        clone(SMALL).set_params(beta=0.1, n_steps=3000).fit(a * X, y, tasks=tasks) for a in (1.0, c)
     )
     np.testing.assert_allclose(moved.beta_max_, c**2 * held.beta_max_)
     np.testing.assert_allclose(c**2 * moved.weights_, held.weights_, atol=1e-9)

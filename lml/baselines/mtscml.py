@@ -187,8 +187,8 @@ def joint_dual_averaging(
     --------
     >>> P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]])
     >>> W, _ = joint_dual_averaging([P, P], [triplets] * 2, 0.01, n_steps=2000, random_state=0)
-    >>> W.round(1).tolist()
-    [[0.0, 0.2], [0.0, 0.2]]
+    >>> bool(abs(W - [[0.0, 0.25], [0.0, 0.25]]).max() < 0.01)
+    True
     """
     rng = check_random_state(random_state)
     gamma = _joint_gamma(projections, triplets, gamma)
