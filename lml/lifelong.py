@@ -71,7 +71,7 @@ class TaskRecord:
     target_norm : float
         Frobenius norm of the last target.
     captured : float
-        Share of its squared norm that the dictionary holds, in [0, 1].
+        Share of its squared norm that the dictionary holds, in [0, 1]; 0 of a target of zero.
     certificate : float
         Distance of the code from optimality; rounding for orthonormal rows.
     off_diagonal : float
@@ -536,7 +536,7 @@ def _diagnostics(target: FactoredMetric, B: Floats, code: Floats) -> dict[str, f
     """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
     norm = np.sqrt(max(target.inner(target), 0.0))
     d = len(code)
-    inside = float(np.linalg.norm(B) / norm) if norm > 0 else 1.0
+    inside = float(np.linalg.norm(B) / norm) if norm > 0 else 0.0  # a target of zero holds nothing
     off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
     return {
         "target_norm": float(norm),

@@ -919,21 +919,23 @@ START = Rule(
 
 
 def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
-    """The metric that a learner starts from: `init`, or the identity for None.
+    """Return the metric that a learner starts from: `init`, or the identity for None.
 
     Parameters
     ----------
     init : FactoredMetric, array-like of shape (n_features, n_features) or None
+        The metric to start from.
     n_features : int
+        Number of features of the samples.
 
     Returns
     -------
-    FactoredMetric
+    metric : FactoredMetric of shape (n_features, n_features)
 
     Raises
     ------
     ValueError
-        If `init` is no square matrix, is not finite, or has another number of features.
+        If `init` is not a square matrix, is not finite, or has another number of features.
     """
     if init is None:
         return FactoredMetric.identity(n_features)

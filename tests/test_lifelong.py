@@ -64,6 +64,13 @@ def test_code_is_the_thresholded_projection(kind):
         assert record.loss_after <= record.loss_before
 
 
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_nothing_of_a_zero_target_is_captured(kind):
+    base = Given(FactoredMetric.from_dense(np.zeros((7, 7))), kind)
+    learner = make_learner(base_learner=base).partial_fit(*make_task(0), task=0)
+    assert learner.tasks_[0].target_norm == learner.tasks_[0].captured == 0.0
+
+
 @pytest.mark.parametrize("loss", ["hinge", "residual"])
 @pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
 def test_metrics_kept_are_the_projections_of_the_old_ones(base, loss):

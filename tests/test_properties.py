@@ -38,6 +38,11 @@ from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.triplets import all_triplets, nearest_triplets, sample_triplets
 
+# tables drawn at random may allow no metric, or a run may be too short to find one
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:no weights lowered", "ignore:the metrics of the tasks .* are zero"
+)
+
 
 def rotation(D, rng):
     return linalg.qr(rng.normal(size=(D, D)))[0]
@@ -258,7 +263,7 @@ def test_learners_in_units_of_the_rows_scale_with_them(table, c):
     """Metrics divided by c^2, objectives as they were, to the bit."""
     X, y = table
     for make in (
-        lambda: SCML(n_basis=6, beta=0.0, n_steps=100, random_state=0),
+        lambda: SCML(n_basis=6, beta=0.01, n_steps=100, random_state=0),
         lambda: LMNN(max_iter=8),
         lambda: LMNN(shrinkage=0.1, max_iter=8),
         lambda: OffDiagonalLearner(n_components=2, ridge=0.1, random_state=0),
@@ -270,14 +275,6 @@ def test_learners_in_units_of_the_rows_scale_with_them(table, c):
         moved.task_metric("t").to_dense() * c**2, held.task_metric("t").to_dense()
     )
     assert moved.objective_ == held.objective_
-
-
-@given(tables(least=14), SCALES)
-def test_scml_with_a_penalty_needs_it_in_the_units_of_the_weights(table, c):
-    X, y = table
-    held = scml_metric(X, y, beta=0.01)
-    moved = scml_metric(c * X, y, beta=0.01 * c**2)
-    np.testing.assert_array_equal(moved.to_dense() * c**2, held.to_dense())
 
 
 @given(tables(), SCALES, seeds)

@@ -307,7 +307,7 @@ class System:
 
 
 # book/systems.ipynb#what-is-tried
-_BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
+_BETAS = (1e-4, 1e-5, *sorted(share for share in PAPER_GRID if share < 1))
 _SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)  # of LMNN
 _PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)  # of mtLMNN
 _STARTS = [(k, init) for k in (4, 2, 8, 16, 32) for init in ("random", "tasks")]  # of ELLA

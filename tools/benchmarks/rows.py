@@ -133,7 +133,8 @@ def _scml_objective(data: Data, result: Result) -> float:
 
 
 def _scml_ours(data: Data) -> Result:
-    return _components(SCML(400, beta=1e-5, random_state=0).fit(data["X"], data["y"]).metric_)
+    # the largest penalty of these samples is 0.0099, so this is the 1e-5 of the peer
+    return _components(SCML(400, beta=1e-3, random_state=0).fit(data["X"], data["y"]).metric_)
 
 
 def _scml_peer(data: Data) -> Result:
