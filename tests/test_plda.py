@@ -19,25 +19,44 @@ from lml.plda import LifelongPLDA
 from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
 
 
+def one_way(X, y, mean_of_task, tables):
+    """Covariance within classes and that of class means less its noise, in one unit, from rows.
+
+    `tables` has the sizes of the classes in each task; the noise by the analysis of variance.
+    """
+    means = np.array([X[y == label].mean(axis=0) for label in y])
+    n, counts = len(X), tables.sum(axis=0)
+    lost = (tables**2 / tables.sum(axis=1, keepdims=True)).sum(axis=0)
+    noise = len(counts) - np.sum(lost / counts)
+    within = (X - means).T @ (X - means) / (n - len(tables) - noise)
+    unit = np.trace(within) / X.shape[1]
+    centred = means - mean_of_task
+    raw = centred.T @ centred / (n - lost.sum())
+    return within / unit, raw / unit, noise / (n - lost.sum())
+
+
 def direct_scores(visits, name, keyed=False, rho=1.0):
     """The score from all rows at once, by densities of the joint Gaussian."""
-    S, B = {}, {}
-    for X, y, task in visits:
-        means = np.array([X[y == label].mean(axis=0) for label in y])
-        scale = np.sum((X - means) ** 2) / X.shape[1]
-        centred = means - X.mean(axis=0)
-        S[task], B[task] = (X - means).T @ (X - means) / scale, centred.T @ centred / scale
-    pooled = np.mean(list(S.values()), axis=0), np.mean(list(B.values()), axis=0)
+    sizes = {task: np.unique(y, return_counts=True)[1][None] for _, y, task in visits}
+    found = {task: one_way(X, y, X.mean(axis=0), sizes[task]) for X, y, task in visits}
+    pooled = [np.mean(part, axis=0) for part in zip(*found.values(), strict=True)]
     if keyed:
         Z = np.concatenate([X - X.mean(axis=0) for X, _, _ in visits])
         labels = np.concatenate([y for _, y, _ in visits])
-        means = np.array([Z[labels == label].mean(axis=0) for label in labels])
-        scale = np.sum((Z - means) ** 2) / Z.shape[1]
-        pooled = (Z - means).T @ (Z - means) / scale, means.T @ means / scale
+        pooled = one_way(Z, labels, 0.0, np.concatenate(list(sizes.values())))
     X, y, _ = next(visit for visit in visits if visit[2] == name)
     D = X.shape[1]
-    omega = 0.25 * S[name] + 0.75 * pooled[0] + rho * np.eye(D)
-    psi, V = linalg.eigh(0.25 * B[name] + 0.75 * pooled[1], omega)
+    within, raw, noise = (
+        0.25 * own + 0.75 * others for own, others in zip(found[name], pooled, strict=True)
+    )
+    omega = within + rho * np.eye(D)
+    e, U = linalg.eigh(raw, omega)
+    U = U[:, e > 1e-9]  # where class means differ: a compression of the difference to it
+    psi, R = linalg.eigh(U.T @ (raw - noise * within) @ U)
+    rest = linalg.null_space(U.T @ omega)
+    rest = rest @ linalg.inv(linalg.sqrtm(rest.T @ omega @ rest))
+    V = np.concatenate([U @ R, rest], axis=1)
+    psi = np.r_[np.maximum(psi, 0.0), np.zeros(D - len(psi))]
     p = 0.5 * psi**2 / (psi + 0.2) + 0.1
     means = np.array([X[y == label].mean(axis=0) for label in y])
     unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))

@@ -2,11 +2,12 @@
 """Lifelong probabilistic LDA: its model, its statistics and its learner."""
 
 from lml.plda.learner import LifelongPLDA
-from lml.plda.model import LogRatioMetric, Moments
+from lml.plda.model import DegreesOfFreedom, LogRatioMetric, Moments, Scatters
 from lml.plda.selection import Members, Selection, Visit
 from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
 
 __all__ = [
+    "DegreesOfFreedom",
     "Follow",
     "LifelongPLDA",
     "LogRatioMetric",
@@ -14,6 +15,7 @@ __all__ = [
     "Moments",
     "PLDAState",
     "Pool",
+    "Scatters",
     "Selection",
     "TaskMemory",
     "Visit",

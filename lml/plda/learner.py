@@ -25,10 +25,11 @@ from lml.penalties import OffDiagonalL1
 from lml.plda.model import (
     LogRatioMetric,
     Moments,
-    discriminants,
+    Scatters,
+    averaged_scatters,
+    class_axes,
     mix_scatters,
     pooled_scatters,
-    short_spread,
     shrunken_variances,
 )
 from lml.plda.selection import (
@@ -48,10 +49,9 @@ from lml.plda.statistics import (
     family_scatters,
     is_guess,
     move_pools,
-    scatter_code,
+    scatters_in,
     span_basis,
     visit_basis,
-    weigh_scatters,
     whitened_rows,
     written_moments,
 )
@@ -83,17 +83,18 @@ def _lifted(omega: Floats, least: float = 1e-3) -> Floats:
 
 
 def _log_ratio_metric(
-    omega: Floats,
-    spread: Floats,
+    scatters: Scatters,
     shrinkage: tuple[float, float, float],
-    dictionary: Floats,
+    state: PLDAState,
     mean: ArrayLike,
     unit: float,
 ) -> LogRatioMetric:
     """The log-ratio of mixed statistics in a dictionary, eq. (plda-readout)."""
-    V, psi = discriminants(omega, spread, complete=shrinkage[2] > 0)
-    rows = V.T @ dictionary / np.sqrt(unit)
-    return LogRatioMetric(mean, rows, shrunken_variances(psi, *shrinkage))
+    L = state.dictionary
+    ridge = state.regularization * L @ L.T
+    within = _lifted(scatters.within) - ridge
+    V, psi = class_axes(scatters._replace(within=within), ridge, complete=shrinkage[2] > 0)
+    return LogRatioMetric(mean, V.T @ L / np.sqrt(unit), shrunken_variances(psi, *shrinkage))
 
 
 # book/plda.ipynb#the-learner
@@ -345,18 +346,16 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         pooled = {f: pooled_scatters(group, self.shared_labels) for f, group in members.items()}
         # the dictionary
         if self.shared_labels:  # labels are joined within a family only
-            within, spread = weigh_scatters([(len(members[f]), pooled[f]) for f in members])
+            together = averaged_scatters([(len(members[f]), pooled[f]) for f in members])
         else:
-            within, spread = pooled_scatters(list(moments.values()))
-        T = whitened_rows(within, spread, rho, self.n_components)
+            together = pooled_scatters(list(moments.values()))
+        T = whitened_rows(together.within, together.spread, rho, self.n_components)
         # what is written in it
         tasks = {
             task: TaskMemory(**{**facts[task], **written_moments(own, T, rho)})
             for task, own in moments.items()
         }
-        families = {
-            f: (scatter_code(S, T, rho), short_spread(F @ T.T)) for f, (S, F) in pooled.items()
-        }
+        families = {f: scatters_in(T, scatters, rho) for f, scatters in pooled.items()}
         after = replace(
             state.blank(),
             tasks=tasks,
@@ -395,10 +394,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         move = state.move
         moves = state.moves
         if move is None:  # no code waits: the dictionary of all tasks
-            within, spread = sums[None].scatters(own)
+            together = sums[None].scatters(own)
             if self.shared_labels:  # labels are joined within a family only
-                within, spread = family_scatters(sums, own, facts["family"])
-            L = whitened_rows(within, spread, rho, self.n_components) @ basis
+                together = family_scatters(sums, own, facts["family"])
+            L = whitened_rows(together.within, together.spread, rho, self.n_components) @ basis
             move = Follow.between(state.dictionary, L)
             moves += 1
         # the task's own code in it, some of those that wait, and the sums
@@ -423,10 +422,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
     def _read(self, state: PLDAState, memory: TaskMemory) -> LogRatioMetric:
         """The log-ratio of a task in a state."""
         weights, shrinkage = self._selection().settings(state, memory)
-        own = self._code(memory), memory.spread
-        omega, spread = mix_scatters(weights, own, state.shared(memory.family))
-        L = state.dictionary
-        return _log_ratio_metric(_lifted(omega), spread, shrinkage, L, memory.mean, memory.unit)
+        own = memory.scatters._replace(within=self._code(memory))
+        mixed = mix_scatters(weights, own, state.shared(memory.family))
+        return _log_ratio_metric(mixed, shrinkage, state, memory.mean, memory.unit)
 
     def task_metric(self, task: Hashable) -> LogRatioMetric:
         """The log-ratio of a task, a `LogRatioMetric` whose matrix is L' W_t L."""
@@ -544,9 +542,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
                 " feature"
             )
         _, shrinkage = self._selection().settings(state, memories[families.index(family)])
-        omega, spread = state.shared(family)
         unit = np.mean([memory.unit for memory in memories if memory.family == family])
-        return _log_ratio_metric(omega, spread, shrinkage, state.dictionary, mean, float(unit))
+        return _log_ratio_metric(state.shared(family), shrinkage, state, mean, float(unit))
 
     def _forget_task(self, state: PLDAState, task: Hashable) -> PLDAState:
         """The state without a task's memory; the others share without it."""

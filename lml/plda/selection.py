@@ -17,7 +17,8 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.plda.model import (
     Moments,
-    discriminants,
+    Scatters,
+    class_axes,
     log_ratios,
     merge_moments,
     mix_scatters,
@@ -126,13 +127,11 @@ def _row_losses(
     split: _Split,
     shrinkages: Sequence[_Shrinkage],
     regularization: float,
-    within: Floats,
-    spread: Floats,
+    scatters: Scatters,
 ) -> Floats:
     """Loss (n_shrinkages, n) of held-out rows among the others, eq. (plda-validation)."""
-    omega = within + regularization * np.eye(len(within))
     complete = any(floor > 0 for _, _, floor in shrinkages)
-    V, psi = discriminants(omega, spread, complete)
+    V, psi = class_axes(scatters, regularization * np.eye(len(scatters.within)), complete)
     held = split.held @ V
     others = split.others @ V
     stranger = split.held_codes[:, None] != split.other_codes
@@ -256,15 +255,15 @@ class Members(NamedTuple):
     @property
     def mean_within(self) -> Floats:
         """Mean of S_t over the tasks, (k, k)."""
-        return pooled_scatters(self.moments)[0]
+        return pooled_scatters(self.moments).within
 
     @property
     def joined(self) -> Moments:
         """Moments of all rows, those of one label together."""
         return reduce(merge_moments, self.moments)
 
-    def scatters(self, own: Moments, shared_labels: bool) -> tuple[Floats, Floats]:
-        """Within scatter and spread of these tasks and one more."""
+    def scatters(self, own: Moments, shared_labels: bool) -> Scatters:
+        """Scatters of these tasks and one more."""
         return pooled_scatters([*self.moments, own], shared_labels)
 
 
@@ -435,15 +434,15 @@ class Selection:
                 other_codes=visit.codes[~fold.held],
             )
             losses = partial(_row_losses, split, self.shrinkages, self.regularization)
-            own = fold.own.scatter, fold.own.spread
-            alone = losses(*own)
+            own = fold.own.scatters
+            alone = losses(own)
             found[None].append([alone])
             for number, family in families.items():
                 shared = family.scatters(fold.own, self.shared_labels) if shares else own
                 tables = []
                 for weights in self.own_weights:
                     nothing_shared = weights == (1.0, 1.0)
-                    mixed = alone if nothing_shared else losses(*mix_scatters(weights, own, shared))
+                    mixed = alone if nothing_shared else losses(mix_scatters(weights, own, shared))
                     tables.append(mixed)
                 found[number].append(tables)
         return {f: np.concatenate(tables, axis=2) for f, tables in found.items()}

@@ -6,7 +6,7 @@ the map that takes what is written in one dictionary to another.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -18,7 +18,16 @@ from scipy import linalg
 from lml.base import COMMON_FIELDS, LearnerState
 from lml.fisher import fisher_directions, leading_directions
 from lml.initialization import orthonormal_rows, residual_directions
-from lml.plda.model import LogRatioMetric, Moments, discriminants, merge_moments
+from lml.plda.model import (
+    DegreesOfFreedom,
+    LogRatioMetric,
+    Moments,
+    Scatters,
+    averaged_scatters,
+    discriminants,
+    merge_moments,
+    short_spread,
+)
 from lml.state import (
     ArrayField,
     Field,
@@ -46,9 +55,9 @@ __all__ = [
     "move_pools",
     "remembered_moments",
     "scatter_code",
+    "scatters_in",
     "span_basis",
     "visit_basis",
-    "weigh_scatters",
     "whitened_rows",
     "written_moments",
 ]
@@ -101,6 +110,15 @@ def scatter_code(scatter: Floats, T: Floats, regularization: float) -> Floats:
     """The code T (S + rho I) T' (d, d), symmetric, of a scatter S (k, k) in rows T (d, k)."""
     code = T @ scatter @ T.T + regularization * (T @ T.T)
     return (code + code.T) / 2
+
+
+def scatters_in(T: Floats, scatters: Scatters, regularization: float) -> Scatters:
+    """Scatters in the rows T (d, k) of a dictionary, the first with rho I, at most d rows of spread."""
+    return Scatters(
+        within=scatter_code(scatters.within, T, regularization),
+        spread=short_spread(scatters.spread @ T.T),
+        noise=scatters.noise,
+    )
 
 
 # book/plda_memory.ipynb#the-dictionary-and-the-codes
@@ -186,14 +204,25 @@ class TaskMemory:
         return int(self.counts.sum())
 
     @property
-    def unit(self) -> float:
-        """Mean within-class variance of a feature; rows are measured in its root."""
-        return self.scale / max(self.n_rows - len(self.counts), 1)
+    def freedom(self) -> DegreesOfFreedom:
+        """Degrees of freedom of the scatters."""
+        return DegreesOfFreedom.of(self.counts, self.counts**2 / self.n_rows, n_tasks=1)
 
     @property
-    def spread(self) -> Floats:
-        """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
-        return np.sqrt(self.counts)[:, None] * self.class_means
+    def unit(self) -> float:
+        """Mean within-class variance of a feature; rows are measured in its root."""
+        return self.scale / self.freedom.within
+
+    @property
+    def scatters(self) -> Scatters:
+        """N_t, F_t and the noise in its scatter."""
+        freedom = self.freedom
+        weights = self.counts * freedom.within / freedom.between
+        return Scatters(
+            within=self.code,
+            spread=np.sqrt(weights)[:, None] * self.class_means,
+            noise=freedom.noise / freedom.between,
+        )
 
     @property
     def keys(self) -> tuple[PoolKey, PoolKey]:
@@ -230,7 +259,7 @@ class PLDAState(LearnerState):
     dictionary : ndarray of shape (d, n_features)
         L; without rows before the first task.
     families : dict
-        Family to its within code (d, d) and its spread (r, d), r <= d.
+        Family to its `Scatters` in the dictionary, within (with rho I) and r <= d rows of spread.
     regularization : float
         rho with which the codes were made.
     pools : dict
@@ -245,7 +274,7 @@ class PLDAState(LearnerState):
     """
 
     dictionary: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    families: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+    families: dict[int, Scatters] = field(default_factory=dict)
     regularization: float = 1.0
     pools: "dict[PoolKey, Pool]" = field(default_factory=dict)
     move: "Follow | None" = None
@@ -254,9 +283,9 @@ class PLDAState(LearnerState):
     def __post_init__(self) -> None:
         """Lock the shared arrays too, as each memory has locked its own."""
         super().__post_init__()
-        for pair in self.families.values():
-            for part in pair:
-                part.flags.writeable = False
+        for scatters in self.families.values():
+            scatters.within.flags.writeable = False
+            scatters.spread.flags.writeable = False
 
     def blank(self) -> "PLDAState":
         """The state without a task, which knows the features and the seeds."""
@@ -290,14 +319,13 @@ class PLDAState(LearnerState):
         """Sums over the tasks of a family, those that guess apart."""
         return [pool for key, pool in self.pools.items() if key is not None and key[0] == family]
 
-    def shared(self, family: int) -> tuple[Floats, Floats]:
-        """Within code (d, d) and spread of a family."""
+    def shared(self, family: int) -> Scatters:
+        """Scatters of a family in the dictionary, within with rho I."""
         if family in self.families:
             return self.families[family]
         pool = reduce(Pool.plus, self.parts(family))
         T = self.dictionary @ span_basis(self.dictionary).T
-        within, spread = pool.scatters(shared_labels=True)
-        return scatter_code(within, T, self.regularization), spread @ T.T
+        return scatters_in(T, pool.scatters(shared_labels=True), self.regularization)
 
     def sums(self, shared_labels: bool) -> "dict[PoolKey, Pool]":
         """The sums over the tasks, made anew from their codes."""
@@ -372,7 +400,7 @@ class PLDAState(LearnerState):
             "dictionary": self.dictionary.nbytes,
             "codes": sum(m.code.nbytes for m in memories),
             "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
-            "shared": sum(part.nbytes for pair in families for part in pair),
+            "shared": sum(one.within.nbytes + one.spread.nbytes + 8 for one in families),
             "sums": sum(part.nbytes for pool in self.pools.values() for part in pool.arrays),
             "move": sum(part.nbytes for part in move) + counters,
             "frozen": sum(m.frozen.nbytes for m in memories if m.frozen is not None),
@@ -434,7 +462,15 @@ def remembered_moments(
     within[range(d, k), range(d, k)] = tail
     means = np.zeros((len(memory.counts), k))
     means[:, :d] = np.sqrt(memory.scale) * memory.class_means @ back.T
-    return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
+    return Moments(
+        labels=memory.classes,
+        counts=memory.counts,
+        means=means,
+        within=within,
+        trace=memory.trace,
+        n_features=D,
+        centred=memory.counts**2 / memory.n_rows,
+    )
 
 
 # book/plda_memory.ipynb#when-the-dictionary-moves
@@ -555,6 +591,8 @@ def _parted(a: Moments, b: Moments) -> Moments:
     places = [place[label] for label in b.labels]
     counts = a.counts.copy()
     counts[places] -= b.counts
+    centred = a.centred.copy()
+    centred[places] -= b.centred
     sums = a.counts[:, None] * a.means
     sums[places] -= b.counts[:, None] * b.means
     left = np.flatnonzero(counts)
@@ -571,6 +609,8 @@ def _parted(a: Moments, b: Moments) -> Moments:
         within=a.within - b.within - gap.T @ gap,
         trace=max(float(a.trace - b.trace - np.sum(gap**2)), 0.0),
         n_features=a.n_features,
+        centred=centred[left],
+        n_tasks=a.n_tasks - b.n_tasks,
     )
 
 
@@ -585,6 +625,8 @@ class Pool:
         Number of tasks.
     within, between : ndarray of shape (k, k)
         Sums of S_t and of B_t.
+    noise : float
+        Sum of a_t.
     trace : float
         Of the sum of S_t, in the input space.
     joined : Moments or None
@@ -604,6 +646,7 @@ class Pool:
     size: int
     within: Floats
     between: Floats
+    noise: float
     trace: float
     joined: Moments | None
     losses: dict[tuple[int, ...], tuple[int, Floats]]
@@ -622,18 +665,19 @@ class Pool:
     def arrays(self) -> list[NDArray[Any]]:
         """All that is kept in arrays."""
         tables = [table for _, table in self.losses.values()]
-        joined = [] if self.joined is None else list(self.joined[1:4])
+        joined = [part for part in self.joined or () if isinstance(part, np.ndarray)]
         rows = [] if self.rows is None else [self.rows]
         return [self.within, self.between, *tables, *joined, *rows]
 
     @classmethod
     def of_task(cls, memory: TaskMemory, moments: Moments, shared_labels: bool) -> Self:
         """The sums of one task, with its moments in the basis."""
-        spread = moments.spread
+        within, spread, noise = moments.scatters
         return cls(
             size=1,
-            within=moments.scatter,
+            within=within,
             between=spread.T @ spread,
+            noise=noise,
             trace=memory.trace / memory.scale,
             joined=moments if shared_labels else None,
             losses={memory.losses.shape: (1, memory.losses)},
@@ -666,6 +710,7 @@ class Pool:
             size=self.size + sign * other.size,
             within=self.within + sign * other.within,
             between=self.between + sign * other.between,
+            noise=max(self.noise + sign * other.noise, 0.0),
             trace=max(self.trace + sign * other.trace, 0.0),
             joined=joined,
             losses=losses,
@@ -704,21 +749,13 @@ class Pool:
         used = values > values[-1] * len(values) * np.finfo(float).eps
         return (V * np.sqrt(np.where(used, values, 0.0))).T[used | (values == values[-1])]
 
-    def scatters(
-        self, own: Moments | None = None, shared_labels: bool = False
-    ) -> tuple[Floats, Floats]:
-        """Within scatter and spread of these tasks and one more, as `pooled_scatters` has them."""
+    def scatters(self, own: Moments | None = None, shared_labels: bool = False) -> Scatters:
+        """Scatters of these tasks and one more, as `pooled_scatters` has them."""
         if shared_labels and self.joined is not None:
-            joined = self.joined if own is None else merge_moments(self.joined, own)
-            return joined.scatter, joined.spread
-        within = self.within
-        rows = self.spread
-        size = self.size
-        if own is not None:
-            within = within + own.scatter
-            rows = np.concatenate([rows, own.spread])
-            size = size + 1
-        return within / size, rows / np.sqrt(size)
+            return (self.joined if own is None else merge_moments(self.joined, own)).scatters
+        spread = self.spread / np.sqrt(self.size)
+        mean = Scatters(self.mean_within, spread, self.noise / self.size)
+        return mean if own is None else averaged_scatters([(self.size, mean), (1, own.scatters)])
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
@@ -751,19 +788,8 @@ def move_pools(pools: Mapping[PoolKey, Pool], old: Floats, new: Floats) -> dict[
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def weigh_scatters(
-    parts: Sequence[tuple[int, tuple[Floats, Floats]]],
-) -> tuple[Floats, Floats]:
-    """Within scatter and spread of several families, each with its number of tasks."""
-    total = sum(size for size, _ in parts)
-    within = np.sum([size / total * S for size, (S, _) in parts], axis=0)
-    return within, np.concatenate([np.sqrt(size / total) * F for size, (_, F) in parts])
-
-
-def family_scatters(
-    pools: Mapping[PoolKey, Pool], own: Moments, family: int
-) -> tuple[Floats, Floats]:
-    """Within scatter and spread of all tasks and one more; labels are joined within families."""
+def family_scatters(pools: Mapping[PoolKey, Pool], own: Moments, family: int) -> Scatters:
+    """Scatters of all tasks and one more; labels are joined within families."""
     groups: dict[int, Pool] = {}
     for key, pool in pools.items():
         if key is not None:
@@ -775,8 +801,8 @@ def family_scatters(
         else:
             parts.append((pool.size, pool.scatters(shared_labels=True)))
     if family not in groups:
-        parts.append((1, (own.scatter, own.spread)))
-    return weigh_scatters(parts)
+        parts.append((1, own.scatters))
+    return averaged_scatters(parts)
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
@@ -798,6 +824,7 @@ _KEY = Rule(
     "None, or a family and whether it guesses",
 )
 _COUNTS = ArrayField(("c",), int, Rule(lambda counts: bool((counts > 0).all()), "at least 1"))
+_POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
 _SYMMETRIC = ArrayField(("d", "d"), rule=Rule(is_symmetric, "symmetric"))
 _LOSSES = ArrayField((None, None))
 _SHARES = Rule(
@@ -853,8 +880,15 @@ _JOINED = RecordField(
         "within": _SYMMETRIC,
         "trace": _TRACE,
         "n_features": SizeField(letter="D"),
+        "centred": ArrayField(("c",), rule=_POSITIVE),
+        "n_tasks": _SIZE,
     },
     Moments._asdict,
+)
+_SCATTERS = RecordField(
+    Scatters,
+    {"within": _SYMMETRIC, "spread": ArrayField((None, "d")), "noise": _TRACE},
+    Scatters._asdict,
 )
 _POOL = RecordField(
     Pool,
@@ -862,6 +896,7 @@ _POOL = RecordField(
         "size": _SIZE,
         "within": _SYMMETRIC,
         "between": _SYMMETRIC,
+        "noise": _TRACE,
         "trace": _TRACE,
         "joined": OptionalField(_JOINED),
         "losses": TableField(_pair(_SIZE, _LOSSES)),
@@ -893,7 +928,7 @@ def _whole(**parts: Any) -> PLDAState:
     families = {memory.family for memory in tasks}
     fits = set(state.families) == families or (bool(state.pools) and not state.families)
     expect(fits, "families", list(state.families), f"{families}, those of the tasks")
-    spreads = [len(spread) for _, spread in state.families.values()]
+    spreads = [len(scatters.spread) for scatters in state.families.values()]
     expect(all(1 <= r <= d for r in spreads), "rows of the spreads", spreads, f"1 to {d}")
     sizes = Counter(key for memory in tasks for key in memory.keys)
     found = {key: pool.size for key, pool in state.pools.items()}
@@ -922,7 +957,7 @@ STATE_FIELDS = RecordField(
         **COMMON_FIELDS,
         "dictionary": ArrayField(("d", "D")),
         "tasks": TableField(_MEMORY),
-        "families": TableField(_pair(_SYMMETRIC, ArrayField((None, "d"))), _NUMBER),
+        "families": TableField(_SCATTERS, _NUMBER),
         "regularization": ValueField(real(0, above=True)),
         "pools": TableField(_POOL, ValueField(_KEY)),
         "move": OptionalField(_MOVE),
