@@ -8,7 +8,7 @@ from plda_streams import GIVEN, learned, scores, stream
 from scipy import linalg, sparse
 
 from lml.plda import LifelongPLDA
-from lml.plda.selection import Selection, choose_family
+from lml.plda.selection import Choice, Selection, choose_family
 
 
 def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
@@ -200,7 +200,7 @@ def test_few_rows_are_no_guesses():
 
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
     visits, numbers = stream(), iter(range(3))
-    monkeypatch.setattr(Selection, "validate", lambda *_: (next(numbers), np.zeros((1, 1))))
+    monkeypatch.setattr(Selection, "validate", lambda *_: Choice(next(numbers), np.zeros((1, 1)), False))
     learner = learned(visits)
     numbers = itertools.repeat(0)
     assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]

@@ -3,11 +3,13 @@
 
 from lml.plda.learner import LifelongPLDA
 from lml.plda.model import DegreesOfFreedom, LogRatioMetric, Moments, Scatters
-from lml.plda.selection import Members, Selection, Visit
+from lml.plda.selection import Choice, Fold, Members, Selection, Visit
 from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
 
 __all__ = [
+    "Choice",
     "DegreesOfFreedom",
+    "Fold",
     "Follow",
     "LifelongPLDA",
     "LogRatioMetric",

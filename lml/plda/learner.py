@@ -33,6 +33,7 @@ from lml.plda.model import (
     shrunken_variances,
 )
 from lml.plda.selection import (
+    Choice,
     Members,
     Selection,
     Visit,
@@ -47,7 +48,6 @@ from lml.plda.statistics import (
     PoolKey,
     TaskMemory,
     family_scatters,
-    is_guess,
     move_pools,
     scatters_in,
     span_basis,
@@ -301,10 +301,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         # with whom to share, and how much, by validation within the new rows
         before = (moments[task], known.mean) if known and self.revisit == "add" else None
         visit = Visit(X=X, codes=y, labels=labels, basis=basis, before=before)
-        family, losses = selection.validate(visit, families, new, rng)
+        choice = selection.validate(visit, families, new, rng)
         # the statistics of the task, then the dictionary of all tasks and the codes in it
         own, mean = visit.moments()
-        facts = _visit_facts(state, task, y, mean, family, losses)
+        facts = _visit_facts(state, task, mean, choice)
         if flat:
             after = self._add_to_sums(state, basis, sums, own, task, facts)
         else:
@@ -566,19 +566,11 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
 
 # book/plda.ipynb#a-visit
-def _visit_facts(
-    state: PLDAState, task: Hashable, y: Indices, mean: Floats, family: int, losses: Floats
-) -> dict[str, Any]:
+def _visit_facts(state: PLDAState, task: Hashable, mean: Floats, choice: Choice) -> dict[str, Any]:
     """What a `TaskMemory` has of a visit beside the moments."""
     known = state.tasks.get(task)
-    return {
-        "number": state.number(task),
-        "mean": mean,
-        "family": family,
-        "losses": losses,
-        "guesses": is_guess(float(losses.min()), np.bincount(y)),
-        "n_visits": 1 if known is None else known.n_visits + 1,
-    }
+    n_visits = 1 if known is None else known.n_visits + 1
+    return {"number": state.number(task), "mean": mean, "n_visits": n_visits, **choice._asdict()}
 
 
 # book/plda.ipynb#references-that-know-their-class
