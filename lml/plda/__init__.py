@@ -3,7 +3,7 @@
 
 from lml.plda.learner import LifelongPLDA
 from lml.plda.model import DegreesOfFreedom, LogRatioMetric, Moments, Scatters
-from lml.plda.selection import Choice, Fold, Members, Selection, Visit
+from lml.plda.selection import Choice, Fold, Selection, Visit
 from lml.plda.statistics import Follow, PLDAState, Pool, TaskMemory
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Follow",
     "LifelongPLDA",
     "LogRatioMetric",
-    "Members",
     "Moments",
     "PLDAState",
     "Pool",

@@ -481,7 +481,7 @@ def class_axes(scatters: Scatters, ridge: Floats, complete: bool = False) -> tup
     Derived in chapter 21 (two_covariance), eq. (plda-cut).
     """
     U, e = discriminants(scatters.within + ridge, scatters.spread, complete)
-    differs = e > len(U) * np.finfo(float).eps * e.max()
+    differs = e > 1e-8 * e.max()  # sums of many tasks leave rounding where they do not
     directions = U[:, differs]
     # the noise of the class means, in these coordinates
     noise = scatters.noise * (np.eye(len(directions.T)) - directions.T @ ridge @ directions)

@@ -7,7 +7,7 @@ about the rows of a `Visit`, and compares sharing with being alone on the rows o
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -22,11 +22,18 @@ from lml.plda.model import (
     log_ratios,
     merge_moments,
     mix_scatters,
-    pooled_scatters,
     shrunken_variances,
     task_moments,
 )
-from lml.plda.statistics import PLDAState, Pool, PoolKey, TaskMemory, is_guess, loss_table
+from lml.plda.statistics import (
+    PLDAState,
+    Pool,
+    PoolKey,
+    TaskMemory,
+    is_guess,
+    loss_table,
+    summed,
+)
 from lml.utils.typing import Floats, Indices, Matrix
 
 __all__ = [
@@ -35,14 +42,12 @@ __all__ = [
     "SHRINKAGES",
     "Choice",
     "Fold",
-    "Members",
     "Selection",
     "Visit",
     "choose_family",
-    "families_of",
     "folds_of",
     "labels_agree",
-    "largest_families",
+    "open_families",
     "ranked_samples",
     "scatter_tells",
 ]
@@ -122,10 +127,10 @@ OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), 
 #: Shrinkages (scale, noise, floor) to choose from.
 SHRINKAGES = (
     (0.3, 0.0, 0.0),
+    (0.1, 0.0, 0.0),
     (1.0, 0.0, 0.0),
     (1.0, 1.0, 0.0),
     (1.0, 0.3, 0.0),
-    (3.0, 0.3, 0.0),
     (0.3, 0.0, 0.1),
     (0.3, 0.0, 0.3),
     (1.0, 1.0, 0.1),
@@ -297,50 +302,18 @@ def scatter_tells(
 
 
 # book/plda.ipynb#with-whom-to-share-families
-class Members(NamedTuple):
-    """The tasks of a family, one by one; they answer as a `Pool` of them does."""
-
-    moments: list[Moments]
-
-    @property
-    def mean_within(self) -> Floats:
-        """Mean of S_t over the tasks, (k, k)."""
-        return pooled_scatters(self.moments).within
-
-    @property
-    def joined(self) -> Moments:
-        """Moments of all rows, those of one label together."""
-        return reduce(merge_moments, self.moments)
-
-    def scatters(self, own: Moments, shared_labels: bool) -> Scatters:
-        """Scatters of these tasks and one more."""
-        return pooled_scatters([*self.moments, own], shared_labels)
-
-
-def families_of(
-    tasks: Mapping[Any, TaskMemory], moments: Mapping[Any, Moments], may_leave: bool
-) -> tuple[dict[int, Members], int]:
-    """Families that a task can share with, and the number of a new one.
-
-    Tasks that only guess are left out. Where a task may not leave, all tasks are one family.
-    """
-    families: dict[int, Members] = {}
-    for task, memory in tasks.items():
-        if may_leave and memory.guesses:
-            continue
-        family = memory.family if may_leave else 0
-        families.setdefault(family, Members([])).moments.append(moments[task])
-    return families, 1 + max((memory.family for memory in tasks.values()), default=-1)
-
-
-def largest_families(
+def open_families(
     pools: Mapping[PoolKey, Pool], most: int | None, may_leave: bool
 ) -> tuple[dict[int, Pool], int]:
-    """The same from sums: the largest families, of those the latest."""
-    new = 1 + max((key[0] for key in pools if key is not None), default=-1)
+    """Families that a task can share with, and the number of a new one.
+
+    The largest families, of those the latest, at most so many; tasks that only guess are left out.
+    Where a task may not leave, all tasks are one family.
+    """
+    new = 1 + max((family for family, _ in pools), default=-1)
     if not may_leave:
-        return {0: pools[None]}, new
-    sharing = {key[0]: pool for key, pool in pools.items() if key is not None and not key[1]}
+        return summed((0, pool) for pool in pools.values()), new
+    sharing = {family: pool for (family, guesses), pool in pools.items() if not guesses}
     largest = sorted(sharing, key=lambda f: (-sharing[f].size, -f))
     return {f: sharing[f] for f in sorted(largest[:most])}, new
 
@@ -447,7 +420,7 @@ class Selection:
     def validate(
         self,
         visit: Visit,
-        families: Mapping[int, Members | Pool],
+        families: Mapping[int, Pool],
         new: int,
         rng: np.random.Generator,
     ) -> Choice:
@@ -466,16 +439,15 @@ class Selection:
         family, table = choose_family(losses, families, self.may_leave, new, counts, doubt)
         return Choice(family, table, guesses=is_guess(float(table.min()), counts))
 
-    def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: Members | Pool) -> bool:
+    def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: Pool) -> bool:
         """Whether a family has anything to say about a visited task."""
         rho = self.regularization
         if not scatter_tells(folds, labels, family.mean_within, rho):
             return False
-        joined = family.joined if self.shared_labels else None
-        return joined is None or labels_agree(folds, labels, joined, rho)
+        return family.joined is None or labels_agree(folds, labels, family.joined, rho)
 
     def _fold_losses(
-        self, folds: Sequence[Fold], families: Mapping[int, Members | Pool]
+        self, folds: Sequence[Fold], families: Mapping[int, Pool]
     ) -> dict[int | None, Floats]:
         """Losses (n_weights, n_shrinkages, n) of all ranked samples, for each family."""
         shares = any(weights != (1.0, 1.0) for weights in self.own_weights)
@@ -486,7 +458,7 @@ class Selection:
             alone = losses(own)
             found[None].append([alone])
             for number, family in families.items():
-                shared = family.scatters(fold.own, self.shared_labels) if shares else own
+                shared = family.scatters(fold.own) if shares else own
                 tables = []
                 for weights in self.own_weights:
                     nothing_shared = weights == (1.0, 1.0)
@@ -498,6 +470,8 @@ class Selection:
     def settings(self, state: PLDAState, memory: TaskMemory) -> tuple[_Pair, _Shrinkage]:
         """Own weights and shrinkage of a task: its family's, unless others are clearly better."""
         shape = len(self.own_weights), len(self.shrinkages)
+        if shape == (1, 1):
+            return self.own_weights[0], self.shrinkages[0]
         own = loss_table(memory.losses, shape)
         common = _best(state.family_losses(memory.family, shape))
         best = _best(own)
