@@ -458,8 +458,11 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
-    spread = len({label for m in moments for label in m.labels}) if shared_labels else n_classes
-    return 8 * n * (n * (2 + len(moments)) + n_classes + len(moments) + min(n, spread))
+    sums = 2 * n * n
+    if shared_labels:
+        n_labels = len({label for m in moments for label in m.labels})
+        sums = 4 * n * n + n_labels * (n + 2)
+    return 8 * (n * n * (1 + len(moments)) + n * (n_classes + len(moments)) + sums)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
