@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from plda_streams import GIVEN, learned, rows, scores, stream
+from plda_streams import GIVEN, axes_by_hand, learned, rows, scores, stream
 from scipy import linalg, sparse
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -49,14 +49,7 @@ def direct_scores(visits, name, keyed=False, rho=1.0):
     within, raw, noise = (
         0.25 * own + 0.75 * others for own, others in zip(found[name], pooled, strict=True)
     )
-    omega = within + rho * np.eye(D)
-    e, U = linalg.eigh(raw, omega)
-    U = U[:, e > 1e-9]  # where class means differ: a compression of the difference to it
-    psi, R = linalg.eigh(U.T @ (raw - noise * within) @ U)
-    rest = linalg.null_space(U.T @ omega)
-    rest = rest @ linalg.inv(linalg.sqrtm(rest.T @ omega @ rest))
-    V = np.concatenate([U @ R, rest], axis=1)
-    psi = np.r_[np.maximum(psi, 0.0), np.zeros(D - len(psi))]
+    V, psi = axes_by_hand(within, raw, noise, rho)
     p = 0.5 * psi**2 / (psi + 0.2) + 0.1
     means = np.array([X[y == label].mean(axis=0) for label in y])
     unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))

@@ -373,15 +373,14 @@ class PLDAState(LearnerState):
         """Bytes of each part of the state, counted."""
         memories = list(self.tasks.values())
         move = [] if self.move is None else [self.move.map, self.move.outside, self.move.gram]
-        counters = 8 * len(memories) if self.pools else 0  # moves of each code
         return {
             "dictionary": self.dictionary.nbytes,
             "codes": sum(m.code.nbytes for m in memories),
             "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
             "sums": sum(part.nbytes for pool in self.pools.values() for part in pool.arrays),
-            "move": sum(part.nbytes for part in move) + counters,
+            "move": sum(part.nbytes for part in move),
             "frozen": sum(m.frozen.nbytes for m in memories if m.frozen is not None),
-            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
 
