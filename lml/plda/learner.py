@@ -8,7 +8,7 @@ the log-ratio of the two-covariance model. No row is kept.
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any, ClassVar
@@ -277,19 +277,15 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         if len(L) != min(self.n_components, len(basis)):
             by_sums = rests  # a dictionary of another size is made from all codes
         # what the other tasks say in it: their sums, kept from the last visit or made from all codes
-        asked: Collection[Hashable] = state.tasks
-        if by_sums:
-            asked = [] if known is None else [task]
-        moments = state.moments(asked, basis)
+        read = ([task] if known else []) if by_sums else list(state.tasks)
+        moments = state.moments(read, basis)
         earlier = moments.pop(task, None)
         if by_sums:
             pools = move_pools(state.sums_without(task), span_basis(L), basis)
         else:
             pools = self._sums(state.tasks, moments)
         # with whom to share, and how much, by validation within the new rows
-        before = None
-        if known is not None and earlier is not None and self.revisit == "add":
-            before = earlier, known.mean
+        before = (earlier, known.mean) if known and earlier and self.revisit == "add" else None
         visit = Visit(X=X, codes=y, labels=labels, basis=basis, before=before)
         selection = self._selection()
         most = self.max_old_tasks if by_sums else None
@@ -309,11 +305,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         else:
             records = {u: vars(memory) for u, memory in state.tasks.items()} | {task: record}
             after = self._write_all(state, basis, pools, moments | {task: own}, records)
-        if self.freeze:
-            memory = after.tasks[task]
-            frozen = replace(memory, frozen=self._read(after, memory))
-            after = replace(after, tasks=after.tasks | {task: frozen})
-        return after
+        return self._frozen(after, task) if self.freeze else after
 
     def _selection(self) -> Selection:
         """What validation chooses from."""
@@ -324,6 +316,12 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             shared_labels=self.shared_labels,
             n_folds=self.n_folds,
         )
+
+    def _frozen(self, state: PLDAState, task: Hashable) -> PLDAState:
+        """The state with the read-out of a visited task, which later visits do not change."""
+        memory = state.tasks[task]
+        frozen = replace(memory, frozen=self._read(state, memory))
+        return replace(state, tasks=state.tasks | {task: frozen})
 
     def _sums(
         self, tasks: Mapping[Any, TaskMemory], moments: Mapping[Any, Moments]

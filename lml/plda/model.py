@@ -195,28 +195,6 @@ def _finite_view(values: MatrixLike, name: str) -> Floats:
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
-class Scatters(NamedTuple):
-    """What a task, or several, say about the covariances within and between classes.
-
-    Attributes
-    ----------
-    within : ndarray of shape (k, k)
-        S.
-    spread : ndarray of shape (r, k)
-        Rows with spread' spread = B, the scatter of the class means.
-    noise : float
-        a: B has a S of noise in it.
-
-    Notes
-    -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-scatters) and (plda-noise).
-    """
-
-    within: Floats
-    spread: Floats
-    noise: float
-
-
 class DegreesOfFreedom(NamedTuple):
     """How often the covariances are in the sums of eq. (plda-expected).
 
@@ -243,6 +221,40 @@ class DegreesOfFreedom(NamedTuple):
             within=max(n - n_tasks - noise, 1.0),
             noise=noise,
             between=max(n - float(centred.sum()), 1.0),
+        )
+
+
+class Scatters(NamedTuple):
+    """What a task, or several, say about the covariances within and between classes.
+
+    Attributes
+    ----------
+    within : ndarray of shape (k, k)
+        S.
+    spread : ndarray of shape (r, k)
+        Rows with spread' spread = B, the scatter of the class means.
+    noise : float
+        a: B has a S of noise in it.
+
+    Notes
+    -----
+    Derived in chapter 23 (two_covariance), eqs. (plda-scatters) and (plda-noise).
+    """
+
+    within: Floats
+    spread: Floats
+    noise: float
+
+    @classmethod
+    def of_means(
+        cls, within: Floats, means: Floats, counts: Indices, freedom: DegreesOfFreedom
+    ) -> Self:
+        """S and the scatter of class means (c, k), the mean of all at 0, in one unit."""
+        weights = counts * freedom.within / freedom.between
+        return cls(
+            within=within,
+            spread=np.sqrt(weights)[:, None] * means,
+            noise=freedom.noise / freedom.between,
         )
 
 
@@ -310,13 +322,8 @@ class Moments(NamedTuple):
     @property
     def scatters(self) -> Scatters:
         """S_t, rows (c, k) whose scatter is B_t, and the noise in it."""
-        freedom = self.freedom
-        weights = self.counts / (self.unit * freedom.between)
-        return Scatters(
-            within=self.scatter,
-            spread=np.sqrt(weights)[:, None] * self.means,
-            noise=freedom.noise / freedom.between,
-        )
+        means = self.means / np.sqrt(self.scale)
+        return Scatters.of_means(self.scatter, means, self.counts, self.freedom)
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task

@@ -319,6 +319,14 @@ def open_families(
 
 
 # book/plda.ipynb#with-whom-to-share-families
+class Choice(NamedTuple):
+    """The family that a task shares with, its table of losses, and whether it only guesses."""
+
+    family: int
+    losses: Floats
+    guesses: bool
+
+
 def choose_family(
     losses: Mapping[Any, Floats],
     families: Collection[int],
@@ -369,14 +377,6 @@ def choose_family(
 
 
 # book/plda.ipynb#with-whom-to-share-families
-class Choice(NamedTuple):
-    """The family that a task shares with, its table of losses, and whether it only guesses."""
-
-    family: int
-    losses: Floats
-    guesses: bool
-
-
 @dataclass(frozen=True)
 class Selection:
     """The candidates that validation chooses from.

@@ -217,13 +217,7 @@ class TaskMemory:
     @property
     def scatters(self) -> Scatters:
         """N_t, F_t and the noise in its scatter."""
-        freedom = self.freedom
-        weights = self.counts * freedom.within / freedom.between
-        return Scatters(
-            within=self.code,
-            spread=np.sqrt(weights)[:, None] * self.class_means,
-            noise=freedom.noise / freedom.between,
-        )
+        return Scatters.of_means(self.code, self.class_means, self.counts, self.freedom)
 
     @property
     def key(self) -> PoolKey:
