@@ -481,17 +481,23 @@ def discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tupl
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
-def class_axes(scatters: Scatters, ridge: Floats, complete: bool = False) -> tuple[Floats, Floats]:
+def class_axes(
+    scatters: Scatters, ridge: Floats | float, complete: bool = False
+) -> tuple[Floats, Floats]:
     """Directions V (k, r), and the variances psi (r,) between classes along them.
 
-    V' (within + ridge) V = I. Without `complete` only directions in which class means differ.
-    Derived in chapter 23 (two_covariance), eq. (plda-cut).
+    V' (within + ridge) V = I, with rho for rho I as the ridge, or rho I written in other
+    coordinates. Without `complete` only directions in which class means differ. Derived in chapter
+    23 (two_covariance), eq. (plda-cut).
     """
-    U, e = discriminants(scatters.within + ridge, scatters.spread, complete)
+    is_matrix = isinstance(ridge, np.ndarray)
+    omega = scatters.within + (ridge if is_matrix else ridge * np.eye(len(scatters.within)))
+    U, e = discriminants(omega, scatters.spread, complete)
     differs = e > 1e-8 * e.max()  # sums of many tasks leave rounding where they do not
     directions = U[:, differs]
     # the noise of the class means, in these coordinates
-    noise = scatters.noise * (np.eye(len(directions.T)) - directions.T @ ridge @ directions)
+    stretched = ridge @ directions if is_matrix else ridge * directions
+    noise = scatters.noise * (np.eye(len(directions.T)) - directions.T @ stretched)
     psi, R = linalg.eigh(np.diag(e[differs]) - noise)
     V = np.concatenate([directions @ R[:, ::-1], U[:, ~differs]], axis=1)
     return V, np.concatenate([np.maximum(psi[::-1], 0.0), np.zeros(np.sum(~differs))])

@@ -172,7 +172,7 @@ def _row_losses(
 ) -> Floats:
     """Loss (n_shrinkages, n) of held-out samples among the others, eq. (plda-validation)."""
     complete = any(floor > 0 for _, _, floor in shrinkages)
-    V, psi = class_axes(scatters, regularization * np.eye(len(scatters.within)), complete)
+    V, psi = class_axes(scatters, regularization, complete)
     held = fold.held @ V
     others = fold.others @ V
     stranger = fold.held_codes[:, None] != fold.other_codes

@@ -391,7 +391,7 @@ def _axes(known: _Known, memory: _Memory, rho: float, weight: Any, whole: bool) 
     """Axes of a task's read-out and the spread along them, in within-class units."""
     m = known.moments
     mixed = mix_scatters(weight, m.scatters, memory.scatters)
-    V, psi = class_axes(mixed, rho * np.eye(m.n_features), complete=whole)
+    V, psi = class_axes(mixed, rho, complete=whole)
     return V / np.sqrt(m.unit), psi
 
 
