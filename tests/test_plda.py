@@ -467,3 +467,25 @@ def test_a_mean_of_another_shape_is_named(mean):
     learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labelled([0, 1, 2]), task="t")
     with pytest.raises(ValueError, match="mean has shape"):
         learner.shared_metric(mean)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("sizes", [[2] * 1500, [1, 2, 3, 8] * 400])
+def test_the_true_variances_between_classes_are_found(sizes, keyed):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    learner = LifelongPLDA(3, 1e-9, 1.0 - keyed, (1.0, 0.0, 0.0), shared_labels=keyed)
+    for task in range(2):  # keyed: classes of their own in each task
+        centres = np.array([3.0, 1.0, 0.3]) * rng.normal(size=(len(sizes), 3))
+        learner.partial_fit(centres[y] + rng.normal(size=(len(y), 3)), y + 10**4 * task, task=task)
+    found = learner.task_metric(0).between
+    np.testing.assert_allclose(found, [9.0, 1.0, 0.09], rtol=0.12, atol=0.07)
+
+
+def test_class_means_of_single_samples_leave_the_variances_finite():
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    learner = LifelongPLDA(4, own_weight=1.0, shrinkage=(1.0, 0.0, 0.0))
+    learner.partial_fit(X, [0, 1, 2, 3, 4, 5, 6, 7, 7], task="t")
+    between = learner.task_metric("t").between
+    assert np.isfinite(between).all()
+    assert between.min() >= 0
