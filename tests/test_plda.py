@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from plda_streams import GIVEN, learned, rows, scores, stream
+from plda_streams import GIVEN, axes_by_hand, learned, rows, scores, stream
 from scipy import linalg, sparse
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -19,25 +19,37 @@ from lml.plda import LifelongPLDA
 from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
 
 
+def one_way(X, y, mean_of_task, tables):
+    """Covariance within classes and that of class means less its noise, in one unit, from rows.
+
+    `tables` has the sizes of the classes in each task; the noise by the analysis of variance.
+    """
+    means = np.array([X[y == label].mean(axis=0) for label in y])
+    n, counts = len(X), tables.sum(axis=0)
+    lost = (tables**2 / tables.sum(axis=1, keepdims=True)).sum(axis=0)
+    noise = len(counts) - np.sum(lost / counts)
+    within = (X - means).T @ (X - means) / (n - len(tables) - noise)
+    unit = np.trace(within) / X.shape[1]
+    centred = means - mean_of_task
+    raw = centred.T @ centred / (n - lost.sum())
+    return within / unit, raw / unit, noise / (n - lost.sum())
+
+
 def direct_scores(visits, name, keyed=False, rho=1.0):
     """The score from all rows at once, by densities of the joint Gaussian."""
-    S, B = {}, {}
-    for X, y, task in visits:
-        means = np.array([X[y == label].mean(axis=0) for label in y])
-        scale = np.sum((X - means) ** 2) / X.shape[1]
-        centred = means - X.mean(axis=0)
-        S[task], B[task] = (X - means).T @ (X - means) / scale, centred.T @ centred / scale
-    pooled = np.mean(list(S.values()), axis=0), np.mean(list(B.values()), axis=0)
+    sizes = {task: np.unique(y, return_counts=True)[1][None] for _, y, task in visits}
+    found = {task: one_way(X, y, X.mean(axis=0), sizes[task]) for X, y, task in visits}
+    pooled = [np.mean(part, axis=0) for part in zip(*found.values(), strict=True)]
     if keyed:
         Z = np.concatenate([X - X.mean(axis=0) for X, _, _ in visits])
         labels = np.concatenate([y for _, y, _ in visits])
-        means = np.array([Z[labels == label].mean(axis=0) for label in labels])
-        scale = np.sum((Z - means) ** 2) / Z.shape[1]
-        pooled = (Z - means).T @ (Z - means) / scale, means.T @ means / scale
+        pooled = one_way(Z, labels, 0.0, np.concatenate(list(sizes.values())))
     X, y, _ = next(visit for visit in visits if visit[2] == name)
     D = X.shape[1]
-    omega = 0.25 * S[name] + 0.75 * pooled[0] + rho * np.eye(D)
-    psi, V = linalg.eigh(0.25 * B[name] + 0.75 * pooled[1], omega)
+    within, raw, noise = (
+        0.25 * own + 0.75 * others for own, others in zip(found[name], pooled, strict=True)
+    )
+    V, psi = axes_by_hand(within, raw, noise, rho)
     p = 0.5 * psi**2 / (psi + 0.2) + 0.1
     means = np.array([X[y == label].mean(axis=0) for label in y])
     unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))
@@ -455,3 +467,25 @@ def test_a_mean_of_another_shape_is_named(mean):
     learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labelled([0, 1, 2]), task="t")
     with pytest.raises(ValueError, match="mean has shape"):
         learner.shared_metric(mean)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("sizes", [[2] * 1500, [1, 2, 3, 8] * 400])
+def test_the_true_variances_between_classes_are_found(sizes, keyed):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    learner = LifelongPLDA(3, 1e-9, 1.0 - keyed, (1.0, 0.0, 0.0), shared_labels=keyed)
+    for task in range(2):  # keyed: classes of their own in each task
+        centres = np.array([3.0, 1.0, 0.3]) * rng.normal(size=(len(sizes), 3))
+        learner.partial_fit(centres[y] + rng.normal(size=(len(y), 3)), y + 10**4 * task, task=task)
+    found = learner.task_metric(0).between
+    np.testing.assert_allclose(found, [9.0, 1.0, 0.09], rtol=0.12, atol=0.07)
+
+
+def test_class_means_of_single_samples_leave_the_variances_finite():
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    learner = LifelongPLDA(4, own_weight=1.0, shrinkage=(1.0, 0.0, 0.0))
+    learner.partial_fit(X, [0, 1, 2, 3, 4, 5, 6, 7, 7], task="t")
+    between = learner.task_metric("t").between
+    assert np.isfinite(between).all()
+    assert between.min() >= 0

@@ -7,8 +7,8 @@ import pytest
 from plda_streams import GIVEN, learned, scores, stream
 from scipy import linalg, sparse
 
-from lml.plda import LifelongPLDA
-from lml.plda.selection import Selection, choose_family
+from lml.plda import LifelongPLDA, selection
+from lml.plda.selection import Choice, Selection, choose_family
 
 
 def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
@@ -200,7 +200,9 @@ def test_few_rows_are_no_guesses():
 
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
     visits, numbers = stream(), iter(range(3))
-    monkeypatch.setattr(Selection, "validate", lambda *_: (next(numbers), np.zeros((1, 1))))
+    monkeypatch.setattr(
+        Selection, "validate", lambda *_: Choice(next(numbers), np.zeros((1, 1)), False)
+    )
     learner = learned(visits)
     numbers = itertools.repeat(0)
     assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]
@@ -220,10 +222,10 @@ def test_the_choice_follows_what_helps():
 
     learner = learned([task(seed) for seed in range(12)], own_weight="auto")
     assert len({memory.family for memory in learner.tasks_.values()}) == 1
-    selection = Selection.among(
+    candidates = Selection.among(
         "auto", GIVEN["shrinkage"], regularization=1.0, shared_labels=False, n_folds=5
     )
-    weights, _ = selection.settings(learner.state_, learner.tasks_["task11"])
+    weights, _ = candidates.settings(learner.state_, learner.tasks_["task11"])
     assert weights[0] < 1.0
 
 
@@ -240,3 +242,38 @@ def test_a_visit_is_judged_by_its_own_rows():
     assert not memory.guesses
     learner.partial_fit(X, noise.permutation(y), task="t")
     assert learner.tasks_["t"].guesses
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_nearest_five_choose_what_a_full_sort_chooses(keyed, monkeypatch):
+    visits = stream(4, n=60)
+    visits[2] = (np.round(visits[2][0]), *visits[2][1:])  # equal samples, equal scores
+    some = learned(visits, own_weight="auto", shrinkage="auto", shared_labels=keyed)
+
+    def all_sorted(scores, k):
+        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+    monkeypatch.setattr(selection, "_nearest", all_sorted)
+    every = learned(visits, own_weight="auto", shrinkage="auto", shared_labels=keyed)
+    for task, memory in some.tasks_.items():
+        assert memory.family == every.tasks_[task].family
+        np.testing.assert_array_equal(memory.losses, every.tasks_[task].losses)
+
+
+def test_of_many_samples_a_draw_is_ranked_and_all_are_learned(monkeypatch):
+    ranked = []
+    nearest = selection._nearest
+
+    def spy(scores, k):
+        ranked.append(sum(scores.shape))
+        return nearest(scores, k)
+
+    monkeypatch.setattr(selection, "MOST_RANKED", 50)
+    monkeypatch.setattr(selection, "_nearest", spy)
+    visits = stream(3, n=120)
+    learner = learned(visits, own_weight="auto", shrinkage="auto")
+    assert max(ranked) <= 50
+    assert [memory.n_rows for memory in learner.tasks_.values()] == [120] * 3
+    again = learned(visits, own_weight="auto", shrinkage="auto")
+    for task, memory in learner.tasks_.items():
+        np.testing.assert_array_equal(memory.losses, again.tasks_[task].losses)

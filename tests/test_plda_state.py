@@ -67,7 +67,7 @@ def all_of(learner):
     state = getattr(learner, "state_", None)
     if state is None:
         return None
-    found = [state.dictionary, *itertools.chain(*state.families.values())]
+    found = [state.dictionary]
     records = []
     for task, m in state.tasks.items():
         found += [m.counts, m.mean, m.code, m.class_means, m.losses]
@@ -76,12 +76,13 @@ def all_of(learner):
         plain = (m.number, m.classes, m.trace, m.scale, m.family, m.n_visits, m.moves)
         records.append((task, type(task).__name__, *plain))
     for pool in state.pools.values():
-        found += [pool.within, pool.between, *(table for _, table in pool.losses.values())]
-        found += [] if pool.joined is None else pool.joined[1:4]
+        found += pool.arrays
     found += [] if state.move is None else state.move[:3]
-    facts = list(state.families), state.regularization, state.root, state.columns, state.moves
-    sums = [(key, p.size, p.trace, [n for n, _ in p.losses.values()], p.joined and p.joined.labels)
-            for key, p in state.pools.items()]  # fmt: skip
+    facts = (state.regularization, state.root, state.columns, state.moves)
+    sums = [
+        (key, p.size, p.trace, p.noise, p.joined and p.joined.labels)
+        for key, p in state.pools.items()
+    ]
     facts += (sums, state.move and state.move.n_outside)
     return [(a.dtype.str, a.shape, a.tobytes()) for a in found], records, facts
 
@@ -218,21 +219,24 @@ FAULTS = {
     "'dictionary', not": without("dictionary"),
     "'tasks.class_means', not": without("tasks.class_means"),
     "'tasks.losses', not": without("tasks.losses"),
-    "'families.first', not": without("families.first"),
+    "'pools.within', not": without("pools.within"),
     "'tasks.frozen.rows', not": without("tasks.frozen.rows"),
     r"nothing uses is \['more'\]": lambda meta, arrays: arrays.update(more=np.ones(2)),
     "nothing uses is .*frozen.mean": lambda meta, arrays: [
         task.update(frozen=None) for _, task in meta["state"]["tasks"]
     ],
     r"dictionary is \(7, 5\)": lambda meta, arrays: (
-        meta["state"].update(dictionary=["C", 7, 5], tasks=[], families=[]),
-        [arrays.pop(n) for n in list(arrays) if n.startswith(("tasks", "families"))],
+        meta["state"].update(dictionary=["C", 7, 5], tasks=[], pools=[]),
+        [arrays.pop(n) for n in list(arrays) if n.startswith(("tasks", "pools"))],
         arrays.update(dictionary=np.ones(35)),
     ),
     "type of dictionary is .*int64": numbers("dictionary", lambda a: a.astype(int)),
     r"shape of dictionary is \[5, 4\]": entry(dictionary=["C", 5, 4]),
     r"shape of tasks\[0\].code is \[4, 4\]": task(0, code=["C", 4, 4]),
-    "nothing uses is .*tasks.code": lambda meta, arrays: meta["state"]["tasks"].pop(),
+    "nothing uses is .*tasks.code": lambda meta, arrays: (
+        meta["state"]["tasks"].pop(),
+        meta["state"]["pools"][0][1].update(size=2),
+    ),
     r"tasks\[0\].code is .*symmetric": numbers("tasks.code", np.sort),
     r"shape of tasks\[1\].mean is \[4\]": task(1, mean=["C", 4]),
     r"numbers left of tasks.counts": numbers("tasks.counts", lambda a: a[:-1]),
@@ -242,14 +246,10 @@ FAULTS = {
     r"tasks\[0\].losses is .*-1.*not shares": numbers("tasks.losses", first([-1])),
     r"tasks\[0\].losses is .*3.*not shares": numbers("tasks.losses", first([3])),
     r"shape of tasks\[0\].losses is .*one of 2 axes": task(0, losses=["C", 48]),
-    r"families\[0\].first is .*symmetric": numbers("families.first", np.sort),
-    r"shape of families\[0\].first is \[5, 4\]": entry("families", 0, 1, first=["C", 5, 4]),
-    "rows of the spreads": lambda meta, arrays: (
-        meta["state"]["families"][0][1].update(second=["C", 6, 5]),
-        arrays.update({"families.second": np.ones(30)}),
-    ),
-    r"families is \[0\].*7": task(1, family=7),
-    "families is {}": entry(families={}),
+    r"pools\[0\].within is .*symmetric": numbers("pools.within", np.sort),
+    r"shape of pools\[0\].within is \[5, 4\]": entry("pools", 0, 1, within=["C", 5, 4]),
+    "sizes of the pools": task(1, family=7),
+    "pools is {}": entry(pools={}),
     r"frozen.between is \[1\]": entry("tasks", 0, 1, "frozen", between=["C", 1]),
     "between holds -1": numbers("tasks.frozen.between", first([-1])),
     r"name of tasks\[1\] is 'a'": name_of(1, "a"),

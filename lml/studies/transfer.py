@@ -39,7 +39,8 @@ from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.plda.model import (
     Moments,
-    discriminants,
+    Scatters,
+    class_axes,
     log_ratios,
     mix_scatters,
     pooled_scatters,
@@ -344,15 +345,15 @@ def _known(task: Task) -> _Known:
 class _Memory(NamedTuple):
     """What the tasks so far say together."""
 
-    within: Floats  # (D, D)
-    spread: Floats  # no more rows than features
+    scatters: Scatters
     means: Mapping[Any, Floats] | None  # of each class, each task's mean at 0; None: not shared
 
 
 def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
     """Pooled statistics of tasks, with the class means over the rows of all if the grid has them."""
     moments = [one.moments for one in known]
-    within, spread = pooled_scatters(moments, grid.shared_labels)
+    scatters = pooled_scatters(moments, grid.shared_labels)
+    scatters = scatters._replace(spread=short_spread(scatters.spread))
     means = None
     if grid.common:
         rows: dict[Any, list[tuple[int, Floats]]] = {}
@@ -360,7 +361,7 @@ def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
             for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
                 rows.setdefault(label, []).append((count, mean))
         means = {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
-    return _Memory(within, short_spread(spread), means)
+    return _Memory(scatters, means)
 
 
 def _targets(known: _Known, memory: _Memory) -> Floats:
@@ -389,9 +390,9 @@ class Setting(NamedTuple):
 def _axes(known: _Known, memory: _Memory, rho: float, weight: Any, whole: bool) -> _Axes:
     """Axes of a task's read-out and the spread along them, in within-class units."""
     m = known.moments
-    S, F = mix_scatters(weight, (m.scatter, m.spread), (memory.within, memory.spread))
-    V, psi = discriminants(S + rho * np.eye(len(S)), F, complete=whole)
-    return V / np.sqrt(m.scale / max(m.counts.sum() - len(m.counts), 1)), psi
+    mixed = mix_scatters(weight, m.scatters, memory.scatters)
+    V, psi = class_axes(mixed, rho, complete=whole)
+    return V / np.sqrt(m.unit), psi
 
 
 def _read_errors(
@@ -457,8 +458,11 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
-    spread = len({label for m in moments for label in m.labels}) if shared_labels else n_classes
-    return 8 * n * (n * (2 + len(moments)) + n_classes + len(moments) + min(n, spread))
+    sums = 2 * n * n
+    if shared_labels:
+        n_labels = len({label for m in moments for label in m.labels})
+        sums = 4 * n * n + n_labels * (n + 2)
+    return 8 * (n * n * (1 + len(moments)) + n * (n_classes + len(moments)) + sums)
 
 
 # book/transfer.ipynb#read-outs-in-closed-form
