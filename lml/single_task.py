@@ -40,7 +40,7 @@ class TaskMetricsMixin:
 
     Notes
     -----
-    Derived in chapter 35 (single_task), eqs. (single-task-score) and (single-task-map).
+    Derived in chapter 34 (single_task), eqs. (single-task-score) and (single-task-map).
 
     Examples
     --------
@@ -72,7 +72,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-score).
+        Derived in chapter 34 (single_task), eq. (single-task-score).
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
@@ -100,7 +100,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-map).
+        Derived in chapter 34 (single_task), eq. (single-task-map).
         """
         now = copy.copy(self)
         metric = now.task_metric(task).psd()
@@ -201,7 +201,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-retrieval).
+        Derived in chapter 34 (single_task), eq. (single-task-retrieval).
         """
         now = copy.copy(self)
         check_columns(now, X)
@@ -259,7 +259,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 35 (single_task), eqs. (single-task-map) and (single-task-validation).
+    Derived in chapter 34 (single_task), eqs. (single-task-map) and (single-task-validation).
 
     Examples
     --------

@@ -88,7 +88,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-round-trip).
+    Derived in chapter 33 (state), eq. (state-round-trip).
 
     Examples
     --------
@@ -300,7 +300,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-atomic).
+    Derived in chapter 33 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -368,7 +368,7 @@ def write_state(
 
     Notes
     -----
-    Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
+    Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
     """
     arrays = {name: _storable(name, array) for name, array in arrays.items()}
     table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
@@ -472,7 +472,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-bound).
+    Derived in chapter 33 (state), eq. (state-bound).
     """
     with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
@@ -499,7 +499,7 @@ class Field:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-round-trip).
+    Derived in chapter 33 (state), eq. (state-round-trip).
     """
 
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:

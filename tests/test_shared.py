@@ -13,13 +13,13 @@ from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
-from lml.shared import SharedMetricLearner, contribution, trimmed
+from lml.lifelong import LifelongMetricLearner, contribution, trimmed
 
 FAST = OASIS(n_steps=500)
 
 
 def learned(tasks, **parameters):
-    learner = SharedMetricLearner(**{"base_learner": FAST, "random_state": 0} | parameters)
+    learner = LifelongMetricLearner(**{"base_learner": FAST, "random_state": 0} | parameters)
     for task in tasks:
         learner.partial_fit(task.X_train, task.y_train, task=task.name)
     return learner
@@ -77,7 +77,7 @@ def test_sparse_samples_give_the_metrics_of_dense_ones(digits, sharing):
     ]
     models = []
     for form in (np.asarray, sparse.csr_array):
-        learner = SharedMetricLearner(FAST, sharing=sharing, random_state=0)
+        learner = LifelongMetricLearner(FAST, sharing=sharing, random_state=0)
         for name, X, y in few:
             learner.partial_fit(form(X), y, task=name)
         models.append(learner)
@@ -105,7 +105,7 @@ def test_a_task_that_comes_back_keeps_what_it_knew(digits):
     once = learned([task], sharing=0.0)
     half = len(task.y_train) // 2
     order = np.random.default_rng(0).permutation(len(task.y_train))
-    twice = SharedMetricLearner(FAST, sharing=0.0, random_state=0)
+    twice = LifelongMetricLearner(FAST, sharing=0.0, random_state=0)
     codes = []
     for part in (order[:half], order[half:]):
         twice.partial_fit(task.X_train[part], task.y_train[part], task=task.name)

@@ -64,7 +64,7 @@ def joint_objective(
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+    Derived in chapter 26 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -99,7 +99,7 @@ def group_shrink(V: Floats, strength: float) -> Floats:
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    Derived in chapter 26 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
     then columns are shrunk.
 
     Examples
@@ -183,7 +183,7 @@ def joint_dual_averaging(
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
     (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
@@ -284,7 +284,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
     (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML).
 
     Examples

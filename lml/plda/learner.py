@@ -164,8 +164,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-ratio); chapter 24 (plda_memory), eqs.
-    (plda-code) and (plda-guess); chapter 25 (plda), eqs. (plda-readout), (plda-validation),
+    Derived in chapter 22 (two_covariance), eq. (plda-ratio); chapter 23 (plda_memory), eqs.
+    (plda-code) and (plda-guess); chapter 24 (plda), eqs. (plda-readout), (plda-validation),
     (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow). Tasks that
     share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in the paper;
     the metric of a task has its form L' W_t L (section III-C, eq. 4).
@@ -438,7 +438,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
         Notes
         -----
-        Derived in chapter 23 (two_covariance), eq. (plda-stretch).
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch).
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
@@ -483,7 +483,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
         Notes
         -----
-        Derived in chapter 25 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 24 (plda), eqs. (plda-enrol) and (plda-targets).
         """
         real(0, 1).check("pull", pull)
         real(0, 1).check("common", common)

@@ -59,7 +59,7 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-ratio).
+    Derived in chapter 22 (two_covariance), eq. (plda-ratio).
 
     Examples
     --------
@@ -103,7 +103,7 @@ class LogRatioMetric(FactoredMetric):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
+    Derived in chapter 22 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
 
     Examples
     --------
@@ -167,7 +167,7 @@ class LogRatioMetric(FactoredMetric):
     def map_rows(self, X: MatrixLike, role: str) -> Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
-        Derived in chapter 23 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
         out, shape (n, k').
         """
         used = self._between > 0
@@ -238,7 +238,7 @@ class Scatters(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-scatters) and (plda-noise).
+    Derived in chapter 22 (two_covariance), eqs. (plda-scatters) and (plda-noise).
     """
 
     within: Floats
@@ -283,7 +283,7 @@ class Moments(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-scatters) and (plda-joined); chapter 24
+    Derived in chapter 22 (two_covariance), eqs. (plda-scatters) and (plda-joined); chapter 23
     (plda_memory), eq. (plda-tail).
     """
 
@@ -425,7 +425,7 @@ def pooled_scatters(moments: Sequence[Moments], shared_labels: bool = False) -> 
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-pooled), (plda-keyed) and (plda-joined).
+    Derived in chapter 22 (two_covariance), eqs. (plda-pooled), (plda-keyed) and (plda-joined).
     """
     if shared_labels:
         return reduce(merge_moments, moments).scatters  # each task's mean is at 0
@@ -455,7 +455,7 @@ def short_spread(spread: Floats) -> Floats:
 def mix_scatters(weights: tuple[float, float], own: Scatters, shared: Scatters) -> Scatters:
     """Scatters of a task: its own ones and the shared ones, weighed.
 
-    Derived in chapter 23 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
+    Derived in chapter 22 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
     and between classes.
     """
     within_weight, between_weight = weights
@@ -488,7 +488,7 @@ def class_axes(
 
     V' (within + ridge) V = I, with rho for rho I as the ridge, or rho I written in other
     coordinates. Without `complete` only directions in which class means differ. Derived in chapter
-    23 (two_covariance), eq. (plda-cut).
+    22 (two_covariance), eq. (plda-cut).
     """
     is_matrix = isinstance(ridge, np.ndarray)
     omega = scatters.within + (ridge if is_matrix else ridge * np.eye(len(scatters.within)))
@@ -521,7 +521,7 @@ def shrunken_variances(
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-wiener).
+    Derived in chapter 22 (two_covariance), eq. (plda-wiener).
 
     Examples
     --------

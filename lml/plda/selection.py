@@ -239,7 +239,7 @@ def labels_agree(
 ) -> bool:
     """Whether a label means the same in a visited task as in other tasks together.
 
-    `labels` has that of each class of the visit. Derived in chapter 25 (plda), eq. (plda-agree).
+    `labels` has that of each class of the visit. Derived in chapter 24 (plda), eq. (plda-agree).
     """
     known = frozenset(joint.labels)
     common = [label for label in labels if label in known]
@@ -283,7 +283,7 @@ def scatter_tells(
 ) -> bool:
     """Whether others' scatter says no less of held-out samples than none, or than the task's own.
 
-    `labels` has that of each class of the visit. Derived in chapter 25 (plda), eq. (plda-alike).
+    `labels` has that of each class of the visit. Derived in chapter 24 (plda), eq. (plda-alike).
     """
     ridge = regularization * np.eye(len(within))
     likelihoods = [np.zeros((3, 0))]

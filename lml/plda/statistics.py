@@ -87,7 +87,7 @@ def whitened_rows(
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-dictionary) and (plda-span).
+    Derived in chapter 23 (plda_memory), eqs. (plda-dictionary) and (plda-span).
     """
     k = len(within)
     Z = np.eye(k)
@@ -125,7 +125,7 @@ def scatters_in(T: Floats, scatters: Scatters, regularization: float) -> Scatter
 def is_guess(loss: float, counts: Indices) -> bool:
     """Whether a mean loss of rows of classes of such sizes is guessing's within noise.
 
-    Derived in chapter 24 (plda_memory), eq. (plda-guess). False where the noise is too large to
+    Derived in chapter 23 (plda_memory), eq. (plda-guess). False where the noise is too large to
     say.
     """
     n = counts.sum()
@@ -418,7 +418,7 @@ def remembered_moments(
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-move) and (plda-tail).
+    Derived in chapter 23 (plda_memory), eqs. (plda-move) and (plda-tail).
     """
     k = len(basis)
     (d, D) = dictionary.shape
@@ -491,7 +491,7 @@ def written_moments(
 ) -> dict[str, Any]:
     """What a `TaskMemory` has of its moments (k) in the rows T (d, k) of a dictionary.
 
-    Derived in chapter 24 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
+    Derived in chapter 23 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
     before.
     """
     return {
@@ -522,7 +522,7 @@ class Follow(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eq. (plda-follow).
+    Derived in chapter 23 (plda_memory), eq. (plda-follow).
     """
 
     map: Floats
@@ -608,7 +608,7 @@ class Pool:
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-sums) and (plda-part).
+    Derived in chapter 23 (plda_memory), eqs. (plda-sums) and (plda-part).
     """
 
     size: int
@@ -860,8 +860,6 @@ def _whole(**parts: Any) -> PLDAState:
     d, D = state.dictionary.shape
     tasks = state.tasks.values()
     expect(bool(d) == bool(tasks) and d <= D, "dictionary", (d, D), "rows where there are tasks")
-    numbers = [memory.number for memory in tasks]
-    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
     for task, memory in state.tasks.items():
         fits = len(memory.classes) == len(memory.counts) > 1
         expect(fits, f"classes of task {task!r}", memory.classes, "a label for each count")

@@ -91,7 +91,6 @@ class SizeRow(_Result):
     n_components: int
     code_penalty: float
     validation_error: float
-    captured: float  # share of the squared norm of the target, on arrival
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +222,7 @@ def penalty_path(
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 19 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
@@ -279,8 +278,8 @@ def _run_penalty(unit: Unit) -> list[PenaltyRow]:
 #: Sizes of the dictionary.
 SIZES = tuple(range(40, 201, 20))
 #: Code penalties that are tried at every size.
-CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
-_ESTIMATORS = {"lifelong-oasis": OASIS, "lifelong-scml": SCML}
+CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0)
+_ESTIMATORS = {"paper-oasis": OASIS, "paper-scml": SCML}
 
 
 def _base_learner(unit: Unit) -> Recalled:
@@ -295,7 +294,7 @@ def _run_size(unit: Unit) -> list[SizeRow]:
     rows = []
     for penalty in CODE_PENALTIES:
         base = _base_learner(unit)
-        learner = LifelongMetricLearner(base, unit.part, penalty, random_state=unit.split)
+        learner = DictionaryMetricLearner(base, unit.part, penalty, random_state=unit.split)
         for t in tasks:
             learner.partial_fit(t.X_train, t.y_train, task=t.name)
         for t in tasks:
@@ -306,7 +305,6 @@ def _run_size(unit: Unit) -> list[SizeRow]:
                 n_components=unit.part,
                 code_penalty=penalty,
                 validation_error=unit.error(*asked, "validation"),
-                captured=round(learner.tasks_[t.name].captured, 6),
             )
             rows.append(row)
     return rows
@@ -334,7 +332,7 @@ def best_on_validation(
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-chosen).
+    Derived in chapter 19 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
@@ -390,15 +388,16 @@ def errors_by(
 
 
 # book/ablations.ipynb#three-the-number-of-learnt-tasks
-#: What is kept of old tasks: name to a learner, given a base learner and its parameters.
+def _in_coordinates(base: Any, random_state: int, **size: Any) -> LifelongMetricLearner:
+    """The lifelong learner; it has no size, and takes as much from other tasks as it finds good."""
+    return LifelongMetricLearner(base, random_state=random_state)
+
+
+#: What is kept of old tasks: name to a learner, given its base learner, its seed, and size and code penalty.
 POLICIES: dict[str, Callable[..., Any]] = {
-    "metrics": partial(LifelongMetricLearner, old_tasks="metrics"),
-    "codes": partial(LifelongMetricLearner, old_tasks="codes"),
-    "gradients": partial(
-        LifelongMetricLearner, old_tasks="codes", dictionary_loss="hinge", gradient_memory=256
-    ),
-    "paper": DictionaryMetricLearner,
-    "paper, row-free": partial(DictionaryMetricLearner, keep_samples=False),
+    "all samples": DictionaryMetricLearner,
+    "no samples": partial(DictionaryMetricLearner, keep_samples=False),
+    "coordinates": _in_coordinates,
 }
 #: Size and code penalty with which the number of tasks is varied.
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
@@ -438,7 +437,7 @@ def change_since_arrival(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 19 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]
@@ -466,7 +465,7 @@ class Ablation:
         return parameters if own is None else own, k
 
 
-_LIFELONG = {system: (SYSTEMS[system].base or system, None) for system in _ESTIMATORS}
+_DICTIONARY = {system: (SYSTEMS[system].base or system, None) for system in _ESTIMATORS}
 #: Name of an ablation to what it is.
 ABLATIONS = {
     "penalty": Ablation(
@@ -474,11 +473,11 @@ ABLATIONS = {
         column="task", parts=lambda tasks: tasks, run=_run_penalty,
     ),
     "size": Ablation(
-        datasets=("sentiment",), systems=_LIFELONG, row_type=SizeRow,
+        datasets=("sentiment",), systems=_DICTIONARY, row_type=SizeRow,
         column="n_components", parts=lambda tasks: SIZES, run=_run_size,
     ),
     "tasks": Ablation(
-        datasets=("sentiment", "isolet", "usps"), systems=_LIFELONG, row_type=StepRow,
+        datasets=("sentiment", "isolet", "usps"), systems=_DICTIONARY, row_type=StepRow,
         column="old_tasks", parts=lambda tasks: POLICIES, run=_run_tasks,
     ),
 }  # fmt: skip

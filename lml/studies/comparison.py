@@ -93,7 +93,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eq. (comparison-mean).
+    Derived in chapter 37 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -164,7 +164,7 @@ def paired_difference(
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 37 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -249,7 +249,7 @@ def compare_systems(
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 37 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     one_of("smaller", "nadeau-bengio", "rows", "none").check("correction", correction)
     datasets = sorted({str(row.get("dataset", "")) for row in rows})

@@ -48,7 +48,7 @@ from lml.plda.model import (
     shrunken_variances,
     task_moments,
 )
-from lml.shared import SharedMetricLearner
+from lml.scml import SCML
 from lml.studies.experiments import (
     DATASETS,
     Protocol,
@@ -136,7 +136,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-matrix).
+    Derived in chapter 20 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -154,7 +154,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 21 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
 
     arrival: Floats  # mean error on arrival
@@ -172,7 +172,7 @@ def transfer_values(matrices: Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
     arrival = np.diagonal(R, axis1=1, axis2=2)
@@ -308,7 +308,7 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-choice).
+    Derived in chapter 20 (transfer), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
@@ -454,7 +454,7 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 25 (plda), eq. (plda-bytes).
+    Derived in chapter 24 (plda), eq. (plda-bytes).
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
@@ -662,15 +662,6 @@ def _varied(**fields: Any) -> Callable[..., list[Step]]:
     return partial(follow_grid, Grid(**fields))
 
 
-def _oasis(warm: bool) -> Callable[..., list[Step]]:
-    """The lifelong learner with OASIS and a choice of three caps."""
-    variants = [
-        LifelongMetricLearner(OASIS(cap), 200, 0.01, warm_start_from_dictionary=warm)
-        for cap in (0.1, 1.0, 0.01)
-    ]
-    return partial(follow_learner, variants)
-
-
 _MAIN: _Systems = {
     "alone": _varied(weights=_OWN),
     "alone, each": _varied(weights=_OWN, each=True),
@@ -683,8 +674,6 @@ _MAIN: _Systems = {
         False,
     ),
     "joint logistic": partial(follow_joint, _LOGISTIC, False),
-    "lifelong OASIS": _oasis(warm=False),
-    "lifelong OASIS, warm": _oasis(warm=True),
 }
 
 
@@ -704,12 +693,6 @@ _PARTS: _Systems = {
     "one setting": partial(follow_grid, Grid((2.0,), ((1.0, 0.25),), ((0.3, 0.0, 0.1),), (0.0,))),
     "one setting, alone": partial(follow_grid, Grid((2.0,), _OWN, ((0.1, 0.0, 0.3),), (0.0,))),
 }
-_REFIT: _Systems = {
-    "alone, all rows": _varied(weights=_OWN, refit=True),
-    "shared, all rows": _varied(refit=True),
-    "keyed, common means, all rows": partial(follow_grid, replace(_KEYED, common=True, refit=True)),
-    "joint logistic, all rows": partial(follow_joint, _LOGISTIC, True),
-}
 _FEW = Grid((1.0,), ((0.25, 0.0), (1.0, 1.0)), ((1.0, 1.0, 0.0),), (1.0,))
 _FEW_SYSTEMS: _Systems = {
     "few, alone": partial(follow_grid, replace(_FEW, weights=_OWN)),
@@ -726,12 +709,9 @@ def _fixed(n_components: int, **parameters: Any) -> Callable[..., list[Step]]:
     return partial(follow_learner, [LifelongPLDA(n_components, **given)])
 
 
-_SIZE: _Systems = {
-    **{f"d = {d}": _fixed(d) for d in (25, 50, 100, 200, 400, 617)},
-    **{f"threshold {c:g}": _fixed(617, code_penalty=c) for c in (0.01, 0.03, 0.1, 0.3, 1.0)},
-}
 _RAW: _Systems = {
     "raw alone": _fixed(200, own_weight=1.0),
+    "raw shared": _fixed(200),
     "raw keyed": _fixed(200, shared_labels=True),
 }
 _OURS = {
@@ -756,7 +736,7 @@ _CHOICE: _Systems = {
 def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
     variants = [
-        SharedMetricLearner(base, sharing=m, n_components=617, code_rank=None)
+        LifelongMetricLearner(base, sharing=m, n_components=617, code_rank=None)
         for m in weights
         for base in bases
     ]
@@ -766,6 +746,7 @@ def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[
 _BASES: dict[str, list[Any]] = {
     "OASIS": [OASIS(cap) for cap in (0.1, 1.0, 0.01)],
     "LMNN": [LMNN(max_iter=200, tol=0.01, shrinkage=s) for s in (0.01, 0.001)],
+    "SCML": [SCML(beta=b) for b in (1e-4, 1e-2)],
 }
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
@@ -774,12 +755,12 @@ _COORDINATES: _Systems = {
         for name, bases in _BASES.items()
     },
     **{
-        f"{n}, as it comes": partial(follow_learner, [SharedMetricLearner(n.lower())])
+        f"{n}, as it comes": partial(follow_learner, [LifelongMetricLearner(n.lower())])
         for n in _BASES
     },
     **{
         f"{n}, nothing shared": partial(
-            follow_learner, [SharedMetricLearner(n.lower(), sharing=0.0)]
+            follow_learner, [LifelongMetricLearner(n.lower(), sharing=0.0)]
         )
         for n in _BASES
     },
@@ -823,7 +804,7 @@ _GUARDED: _Systems = {
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
-    **_MAIN, **_PARTS, **_REFIT, **_SIZE, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
+    **_MAIN, **_PARTS, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
     **_COORDINATES,
 }  # fmt: skip
 
@@ -848,6 +829,11 @@ class Study:
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
+def _as_it_comes(base: str) -> tuple[str, str]:
+    """The lifelong learner with a base learner, and that alone."""
+    return f"{base}, as it comes", f"{base}, nothing shared"
+
+
 _TABLES = ("isolet", "usps", "sentiment")
 #: Study name to what is run for it.
 STUDIES = {
@@ -856,20 +842,20 @@ STUDIES = {
          "joint logistic", "few, alone", "few, shared")),
     "tables": Study(_TABLES,
         ("euclidean", "nca", "logistic", "oasis", "scml", "lmnn", "pooled-scml", "pooled-lmnn",
-         "mtscml", "mtlmnn", "ella", "ella-ovr", "lifelong-scml")),
-    "orders": Study(_TABLES, ("shared", "keyed"), orders=(1, 2, 3, 4, 5)),
+         "mtscml", "mtlmnn", "ella", "ella-ovr")),
     "parts": Study(_TABLES, tuple(_PARTS)),
-    "refit": Study(("sentiment", "isolet"), tuple(_REFIT)),
     "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS)),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE)),
-    "size": Study(("isolet",), tuple(_SIZE)),
+    "learners": Study(_TABLES, tuple(_CHOICE)),
     "raw": Study(("sentiment-raw",),
-        ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed")),
-    "shared": Study((*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"),
-        ("OASIS, as it comes", "OASIS, nothing shared")),
-    "sharedlmnn": Study(("isolet", "digits-few"), ("LMNN, as it comes", "LMNN, nothing shared")),
-    "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
-    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
+        ("raw alone", "raw shared", "raw keyed")),
+    "shared": Study(
+        (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
+    ),
+    "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
+    "sharedscml": Study((*_TABLES, "digits-few"), _as_it_comes("SCML")),
+    "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
+    "tunedlmnn": Study(_TABLES, ("LMNN shared", "LMNN alone")),
+    "tunedscml": Study(_TABLES, ("SCML shared", "SCML alone")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED)),
 }  # fmt: skip

@@ -29,7 +29,7 @@ from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
-from lml.shared import SharedMetricLearner
+from lml.lifelong import LifelongMetricLearner
 
 # --- small data ---------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ def lifelong_scml(**parameters):
 def shared(base=None, **parameters):
     base = OASIS(n_steps=100) if base is None else base
     given = {"n_components": 3, "code_rank": 3, "random_state": 0} | parameters
-    return SharedMetricLearner(base, **given)
+    return LifelongMetricLearner(base, **given)
 
 
 def by_the_paper(base, **parameters):
@@ -310,7 +310,7 @@ STREAMS = {
 
 def learned_numbers(model):
     """Everything that a learner of a stream knows of its tasks, as arrays."""
-    if isinstance(model, SharedMetricLearner):
+    if isinstance(model, LifelongMetricLearner):
         metrics = [model.shared_metric_, *model.codes_.values()]
         return [np.array(model.sharing_)] + [p for M in metrics for p in (M.factor, M.core)]
     arrays = [model.dictionary_, *model.codes_.values()]

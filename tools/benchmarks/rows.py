@@ -34,7 +34,7 @@ from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
-from lml.shared import SharedMetricLearner
+from lml.lifelong import LifelongMetricLearner
 from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 from . import loops
@@ -425,7 +425,7 @@ def _many_tasks(learner: Any, quick: bool) -> Data:
 
 
 _MANY_LML = LifelongMetricLearner(OASIS(n_steps=200), n_components=20, random_state=0)
-_MANY_SHARED = SharedMetricLearner(OASIS(n_steps=200), random_state=0)
+_MANY_SHARED = LifelongMetricLearner(OASIS(n_steps=200), random_state=0)
 _MANY_PLDA = LifelongPLDA(20, own_weight=0.25, shrinkage=(0.3, 0.0, 0.0), random_state=0)
 
 
@@ -460,7 +460,7 @@ def _one_more(base: Any, load: Callable[..., list[Task]], quick: bool) -> Data:
     *others, task = load(random_state=0)
     learners = {}
     for sharing in (0.5, "auto"):
-        learner = SharedMetricLearner(base, sharing=sharing, random_state=0)
+        learner = LifelongMetricLearner(base, sharing=sharing, random_state=0)
         for other in others:
             learner.partial_fit(other.X_train, other.y_train, task=other.name)
         learners[sharing] = learner
