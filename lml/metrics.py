@@ -891,8 +891,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike) -> Floats:
-        """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
-        return -self.pair_score(pairs)
+        """Distances of pairs (n_pairs, 2, n_features) under the PSD read-out, shape (n_pairs,)."""
+        metric = self._read_out()
+        left, right = check_pairs(self, pairs, metric.n_features)
+        gaps = left - right
+        return np.sqrt(np.maximum(metric._paired(gaps, gaps), 0.0))
 
     def get_metric(self) -> MetricDistance:
         """A distance of two vectors, that of the PSD read-out of the metric.

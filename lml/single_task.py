@@ -139,8 +139,8 @@ class TaskMetricsMixin:
 
     @available_if(_has_distances)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
-        """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
-        return -self.pair_score(pairs, task=task)
+        """Distances of pairs (n_pairs, 2, n_features) under the PSD read-out, shape (n_pairs,)."""
+        return np.sqrt(np.maximum(-self.pair_score(pairs, task=task), 0.0))
 
     # book/single_task.ipynb#the-view-of-one-task
     def as_transformer(self, task: Hashable) -> "TaskTransformer":

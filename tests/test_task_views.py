@@ -343,7 +343,10 @@ def test_pickle_copy_and_html():
         np.testing.assert_array_equal(other.transform(rows), view.transform(rows))
         np.testing.assert_array_equal(
             other.partial_fit(*rows_of(("a", 1), seed=1)).transform(rows),
-            learned().as_transformer(("a", 1)).partial_fit(*rows_of(("a", 1), seed=1)).transform(rows),
+            learned()
+            .as_transformer(("a", 1))
+            .partial_fit(*rows_of(("a", 1), seed=1))
+            .transform(rows),
         )
     for model in (
         view,
