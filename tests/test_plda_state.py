@@ -508,7 +508,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
     for call in (
         lambda: learner.partial_fit(wrong, y, task="u"),
         lambda: learner.transform(wrong, task="t"),
-        lambda: learner.enrol(wrong, y, task="t"),
+        lambda: learner.shrink_references(wrong, y, task="t"),
         lambda: learner.score(wrong, y, tasks=["t"] * 18),
     ):
         with pytest.raises(ValueError, match="feature names"):

@@ -448,16 +448,16 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         return metric.embed(X) if role is None else metric.map_rows(X, role)
 
     # book/plda.ipynb#references-that-know-their-class
-    def enrol(
+    def shrink_references(
         self,
         X: MatrixLike,
         y: LabelsLike,
         *,
         task: Hashable,
-        pull: float = 0.5,
-        common: float = 0.0,
+        amount: float = 0.5,
+        shared: float = 0.0,
     ) -> Floats:
-        """Reference rows moved towards the mean of their class, for k nearest neighbours.
+        """Move reference samples toward the mean of their class, for k nearest neighbors.
 
         Parameters
         ----------
@@ -466,9 +466,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             Labels.
         task : hashable
             A known task.
-        pull : float in [0, 1], default=0.5
-            0 leaves the rows as they are, 1 puts class means in their place.
-        common : float in [0, 1], default=0.0
+        amount : float in [0, 1], default=0.5
+            0 leaves the samples as they are, 1 puts class means in their place.
+        shared : float in [0, 1], default=0.0
             Weight, in these means, of those of all tasks that the task shares with. More than 0
             needs ``shared_labels=True``.
 
@@ -479,17 +479,17 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         Raises
         ------
         ValueError, TypeError
-            If the rows, the labels or the task cannot be used, or a weight is not in [0, 1].
+            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
 
         Notes
         -----
-        Derived in chapter 24 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
         """
-        real(0, 1).check("pull", pull)
-        real(0, 1).check("common", common)
-        if common and not self.shared_labels:
+        real(0, 1).check("amount", amount)
+        real(0, 1).check("shared", shared)
+        if shared and not self.shared_labels:
             raise ValueError(
-                f"common={common!r} needs shared_labels=True: labels of other tasks mean others"
+                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
             )
         now = copy.copy(self)
         state, memory = now._known_memory(task)
@@ -498,7 +498,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         check_consistent_length(rows, y)
         codes, labels = encode_labels(y)
         targets = class_means(rows, codes)[1]
-        if common:
+        if shared:
             basis = span_basis(state.dictionary)
             joined = state.pool(memory.family).joined
             if joined is None:  # labels are shared only since the last visit
@@ -508,9 +508,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             place = {label: number for number, label in enumerate(joined.labels)}
             for number, label in enumerate(labels):
                 if label in place:
-                    common_mean = common * theirs[place[label]]
-                    targets[number] = (1 - common) * targets[number] + common_mean
-        return (1 - pull) * dense(rows) + pull * targets[codes]
+                    targets[number] *= 1 - shared
+                    targets[number] += shared * theirs[place[label]]
+        return (1 - amount) * dense(rows) + amount * targets[codes]
 
     # book/plda.ipynb#a-task-that-has-not-come-and-one-that-is-forgotten
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:
