@@ -357,16 +357,18 @@ class FactoredMetric:
         if not is_real(scale):
             return NotImplemented
         real().check("scale", scale)
-        scale = float(scale)
-        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
+        return self._scaled(float(scale))
 
     __rmul__ = __mul__
+
+    def _scaled(self, scale: float) -> "FactoredMetric":
+        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
 
     def __truediv__(self, scale: float) -> "FactoredMetric":
         return self * (1.0 / scale)
 
     def __neg__(self) -> "FactoredMetric":
-        return self * -1.0
+        return self._scaled(-1.0)
 
     def __sub__(self, other: "FactoredMetric") -> "FactoredMetric":
         return self + -other if isinstance(other, FactoredMetric) else NotImplemented
