@@ -44,7 +44,7 @@ def test_scores_are_those_of_the_formulas(alpha):
     np.testing.assert_allclose(similar.pair_score(pairs, task=task), expected)
     squares = [(x - z) @ N @ (x - z) for x, z in pairs]
     np.testing.assert_allclose(distant.pair_score(pairs, task=task), np.negative(squares))
-    np.testing.assert_allclose(distant.pair_distance(pairs, task=task), squares)
+    np.testing.assert_allclose(distant.pair_distance(pairs, task=task), np.sqrt(squares))
     for learner in (similar, distant):
         np.testing.assert_allclose(learner.metric_matrix(task), A)
         np.testing.assert_allclose(learner.get_mahalanobis_matrix(task), N, atol=1e-12)

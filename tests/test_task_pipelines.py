@@ -21,7 +21,7 @@ from lml.evaluation import LifelongKNeighborsClassifier
 def test_pipeline_and_search_against_loops():
     rows, y = rows_of("paris")
     rows, y = np.vstack([rows, rows_of("paris", 1)[0]]), np.concatenate([y, y])
-    view, folds = learned().for_task("paris"), StratifiedKFold(3)
+    view, folds = learned().as_transformer("paris"), StratifiedKFold(3)
     model = make_pipeline(StandardScaler(), view, KNeighborsClassifier(1))
     name = "tasktransformer__learner__"
     grid = {name + "n_components": [1, 4], name + "code_penalty": [0.0, 2.0]}
@@ -54,7 +54,7 @@ def test_pipeline_and_search_against_loops():
 
 
 def test_a_frozen_view_in_a_pipeline_keeps_what_it_knows():
-    view, rows = learned().for_task("paris"), table()[0]
+    view, rows = learned().as_transformer("paris"), table()[0]
     model = make_pipeline(FrozenEstimator(view), KNeighborsClassifier(1))
     model.fit(*rows_of("paris", seed=1))
     np.testing.assert_array_equal(model[:-1].transform(rows), view.transform(rows))

@@ -34,7 +34,6 @@ from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
-from lml.lifelong import LifelongMetricLearner
 from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 from . import loops
