@@ -176,20 +176,42 @@ def test_the_size_of_a_code_and_a_multiple_of_the_identity_do_not_count():
     assert_allclose(same.to_dense(), np.eye(7))
 
 
+@pytest.mark.parametrize(("D", "k"), [(3, 2), (7, 3), (7, 6), (6, 6), (40, 2)])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_contribution_is_that_of_the_dense_code(D, k, sign):
+    rng = np.random.default_rng(D + k)
+    rows = np.linalg.qr(rng.normal(size=(D, k)))[0].T
+    for core in (rng.normal(size=k), sign * (1 + rng.random(k))):
+        code = trimmed(FactoredMetric(0.3, rows, np.diag(core)), k)
+        found = contribution(code).to_dense()
+        assert_allclose(found, shared_by_definition([code.to_dense()], 1.0, D), atol=1e-9)
+        assert np.linalg.eigvalsh(found)[0] > -1e-9
+        assert np.trace(found) == pytest.approx(D)
+
+
+def test_what_is_cut_from_the_sum_makes_no_distance_negative(digits):
+    base = LMNN(shrinkage=0.1, max_iter=20)
+    learner = learned(digits, base_learner=base, n_components=1, code_rank=2, sharing=1.0)
+    for task in learner.tasks_:
+        values = np.linalg.eigvalsh(learner.metric_matrix(task))
+        assert values[0] > -1e-9 * values[-1]
+
+
+@pytest.mark.parametrize("code_rank", [4, 90])
 @pytest.mark.parametrize("sharing", ["auto", "grow", 0.5])
 @pytest.mark.parametrize(
     ("base", "atol"),
     [(FAST, 1e-8), (LMNN(shrinkage=0.1, tol=1e-7), 1e-5)],  # one stops at a gap
     ids=["oasis", "lmnn"],
 )
-def test_many_sparse_features_give_the_metrics_of_dense_ones(base, atol, sharing):
+def test_many_sparse_features_give_the_metrics_of_dense_ones(base, atol, sharing, code_rank):
     few = [  # more features than samples
         (task.name, np.hstack([task.X_train, task.X_train[:, :20] ** 2]), task.y_train)
         for task in load_few_shot_digits(n_tasks=4, n_train=6, random_state=3)
     ]
     models = []
     for form in (np.asarray, sparse.csr_array):
-        learner = LifelongMetricLearner(base, sharing=sharing, code_rank=90, random_state=0)
+        learner = LifelongMetricLearner(base, sharing=sharing, code_rank=code_rank, random_state=0)
         for name, X, y in few:
             learner.partial_fit(form(X), y, task=name)
         models.append(learner)
@@ -326,9 +348,42 @@ def test_fit_learns_a_table_in_order_of_appearance_and_resets():
 
 
 def test_a_task_that_was_forgotten_comes_back_as_a_new_one():
-    learner = learn(make_learner())
+    learner = learn(make_learner(sharing=0.5))
     assert learner.forget("paris") is learner
     assert tuple(learner.tasks_) == tuple(learner.codes_) == NAMES[1:]
     learner.partial_fit(*make_task(4), task="paris")
     assert learner.tasks_["paris"].number == 3
     assert learner.tasks_["paris"].n_visits == 1
+    assert learner.shared_metric_.core.shape == (4,)
+    assert len(learner.forget("paris")._state.total.core) == 4
+
+
+def test_labels_of_a_visit_come_after_the_known_ones():
+    X, y = make_task(0)
+    learner = make_learner().partial_fit(X, y, task="t").partial_fit(X, 3 - y, task="t")
+    assert learner.tasks_["t"].classes == (0, 1, 2, 3)
+
+
+def test_samples_that_are_all_zero_teach_nothing():
+    for X in (np.zeros((6, 10)), sparse.csr_array((6, 10))):
+        learner = make_learner(sharing=0.5).partial_fit(X, np.arange(6) % 2, task="zero")
+        assert_allclose(learner.metric_matrix("zero"), np.eye(10))
+        learner.partial_fit(*make_task(0, n_features=10), task="other")
+        assert_allclose(np.trace(learner.shared_metric_.to_dense()), 10)
+
+
+WORDS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_is_the_base_learner_that_the_docstring_names(word):
+    found, expected = (learn(make_learner(base)) for base in (word, WORDS[word]))
+    assert all_of(found) == all_of(expected)
+
+
+def test_without_a_seed_every_learner_draws_its_own():
+    one, other = (learn(make_learner(random_state=None)) for _ in range(2))
+    assert all_of(one) != all_of(other)
+    generator = np.random.RandomState(3)
+    one, other = (learn(make_learner(random_state=generator)) for _ in range(2))
+    assert all_of(one) == all_of(other)  # it is read, not advanced
