@@ -9,6 +9,7 @@ from lifelong_streams import Given, all_of, make_task
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
+from lml.base import base_learner_rule
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -42,6 +43,16 @@ class Plain(BaseEstimator):
     def fit(self, X, y):
         self.metric_ = np.diag(np.arange(1.0, X.shape[1] + 1))
         return self
+
+
+def test_a_rule_takes_its_words_and_learners_and_names_both():
+    rule = base_learner_rule(["oasis", "lmnn"])
+    assert all(map(rule.allows, ["oasis", "lmnn", OASIS(), Plain()]))
+    assert not any(map(rule.allows, ["scml", OASIS, None, 3, ["oasis"]]))
+    with pytest.raises(
+        ValueError, match=r"^base='scml': give one of \('oasis', 'lmnn'\) or a metric"
+    ):
+        rule.check("base", "scml")
 
 
 @each_learner
