@@ -215,7 +215,7 @@ def test_examples_in_the_docstrings():
 def test_score_names_a_task_of_one_row_and_a_value_that_is_not_finite():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 3)), np.arange(12) % 2
-    learner = LifelongMetricLearner("oasis", 2, random_state=0).partial_fit(X, y, task="a")
+    learner = LifelongMetricLearner("oasis", random_state=0).partial_fit(X, y, task="a")
     learner.partial_fit(X, y, task="b")
     names = ["a"] * 11 + ["b"]
     with pytest.raises(ValueError, match="task 'b' has one row, which has no other: give at least"):
