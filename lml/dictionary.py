@@ -18,7 +18,7 @@ from scipy import linalg, sparse
 
 from lml.metrics import FactoredMetric
 from lml.triplets import check_problem, hinge_with_gradient
-from lml.utils.linalg import is_symmetric, svd
+from lml.utils.linalg import is_symmetric, svd, times_transpose
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import check_dense, check_matrix, real, whole
 
@@ -36,6 +36,7 @@ __all__ = [
     "line_search",
     "polar_factors",
     "step_objective",
+    "stretch_step",
 ]
 
 
@@ -797,3 +798,69 @@ class MovingCodes(Mapping[Any, Floats]):
         for change in moves:
             table._append(change)
         return table
+
+
+# book/dictionary.ipynb#what-a-task-stretches
+def stretch_step(
+    dictionary: Floats, stretch: Floats, target: FactoredMetric
+) -> tuple[Floats, Floats]:
+    """Move a dictionary to the directions that the tasks so far stretch most.
+
+    Parameters
+    ----------
+    dictionary : ndarray of shape (d, D)
+        L, with orthonormal rows.
+    stretch : ndarray of shape (d,)
+        How much the tasks so far stretch each row, >= 0.
+    target : FactoredMetric on D features
+        The metric of the new task; its symmetric part counts.
+
+    Returns
+    -------
+    dictionary : ndarray of shape (d, D)
+        Orthonormal rows, the most stretched one first.
+    stretch : ndarray of shape (d,)
+        How much all tasks stretch each row, falling.
+
+    Notes
+    -----
+    Derived in chapter 14 (dictionary), eqs. (dictionary-stretched), (dictionary-stretch-sum) and
+    (dictionary-span). A target that is a multiple of the identity stretches nothing and changes
+    nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lml.metrics import FactoredMetric
+    >>> target = FactoredMetric.from_dense(np.diag([1.0, 1.0, 1.0, 1.5, 4.0]))
+    >>> dictionary, stretch = stretch_step(np.eye(5)[:2], np.array([0.2, 0.1]), target)
+    >>> np.abs(dictionary).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 0.0]]
+    >>> stretch.round(2).tolist()
+    [0.86, 0.2]
+    """
+    d, D = dictionary.shape
+    L, F = dictionary, target.factor
+    # the factor's rows in an orthonormal basis [L; Q] of all that matters: F = P L + root Q
+    P = times_transpose(F, L)
+    gram = times_transpose(F, F)
+    squares, U = linalg.eigh(gram - P @ P.T)
+    keep = squares > len(gram) * np.finfo(float).eps * np.trace(gram)
+    U = U[:, keep]
+    roots = np.sqrt(squares[keep])
+    coordinates = np.hstack([P, U * roots])  # (r, d + k)
+    # the new task's stretch: what is above the median of all D eigenvalues (alpha cancels)
+    M = target._by_core(coordinates.T) @ coordinates
+    values, vectors = linalg.eigh((M + M.T) / 2)
+    level = np.median(np.concatenate([values, np.zeros(D - len(values))]))
+    above = np.maximum(values - level, 0.0)
+    above[above <= D * np.finfo(float).eps * np.abs(values).max()] = 0.0
+    if not above.any():
+        return dictionary, stretch
+    total = (vectors * (above / above.sum())) @ vectors.T
+    total[:d, :d] += np.diag(stretch)
+    # its leading eigenvectors, first in the basis and then in the features
+    stretch, turn = linalg.eigh(total, subset_by_index=[len(total) - d, len(total) - 1])
+    by_row, by_rest = turn[:d, ::-1], (U / roots) @ turn[d:, ::-1]
+    moved = (by_row - P.T @ by_rest).T @ L + by_rest.T @ F
+    return _polar(moved)[1], np.maximum(stretch[::-1], 0.0)
