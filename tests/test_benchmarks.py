@@ -215,7 +215,7 @@ CHECKS = {
     "lmnn-usps": (result(value=1.0), result(value=1.1), result(value=0.9)),
     "fisher-isolet": (result(F=NEAR), result(F=-NEAR), result(F=NEAR[::-1])),
     "coding-any": (
-        result(kkt_residual=1e-9, n_iter=150, objective=1.0),
+        result(certificate=1e-9, n_iter=150, objective=1.0),
         result(objective=1.0),
         result(objective=0.9),
     ),

@@ -17,7 +17,7 @@ from sklearn.linear_model import Lasso
 from lml.baselines.mtscml import group_shrink
 from lml.baselines.offdiagonal import TripletMap, hinge_code
 from lml.coding import code_metric, fista
-from lml.dictionary import keep_metrics, polar_factors
+from lml.dictionary import keep_codes, polar_factors
 from lml.initialization import orthonormal_rows
 from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1, nearest_psd
@@ -172,5 +172,5 @@ def test_moves_of_a_dictionary_are_what_they_say(seed, d, extra):
     np.testing.assert_allclose(rows @ rows.T, np.eye(d), atol=1e-9)
     Q = orthonormal_rows(L)
     np.testing.assert_allclose(Q @ Q.T, np.eye(d), atol=1e-9)
-    code = keep_metrics(W, rows, Q)  # equal row spaces: the metric stays
+    code = keep_codes(W, rows @ Q.T)  # equal row spaces: the metric stays
     np.testing.assert_allclose(Q.T @ code @ Q, rows.T @ W @ rows, atol=1e-9)
