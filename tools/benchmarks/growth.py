@@ -192,7 +192,7 @@ STEPS: dict[str, Step] = {
     "neighbours": Step("m", (1000, 4000, 16_000, 64_000), _neighbours, 1, "100 queries"),
     "plda-visit": Step("D", (500, 2000, 8000, 32_000), _plda, 1, "100 rows, d 40"),
     "lml-sparse": Step("D", (1000, 4000, 16_000, 64_000), _sparse_visit, 1, "200 sparse rows"),
-    "lml-task": Step("t", (10, 30, 100, 300, 1000), _lml_visit, 0, "60 rows, D 50, d 20"),
+    "lml-task": Step("t", (10, 30, 100, 300, 1000), _lml_visit, 0, "60 rows, D 50, l 20"),
     "plda-task": Step("t", (10, 30, 100, 300, 1000), _plda_visit, 0, "60 rows, D 50, d 20"),
 }
 
