@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 @dataclass(frozen=True, kw_only=True)
 class _Result:
     """Columns that all ablations have."""
@@ -103,7 +103,7 @@ class StepRow(_Result):
     n_learnt: int  # 0: the base learner alone
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 def chosen_for(
     dataset: str, split: int, system: str, folder: str | Path = "results"
 ) -> tuple[dict[str, Any], int]:
@@ -147,7 +147,7 @@ def chosen_for(
     return parameters, int(k)
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 @lru_cache(maxsize=1)
 def _split(protocol: Protocol, split: int) -> tuple[list[Task], dict[str, Any]]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
@@ -283,6 +283,39 @@ def _run_penalty(unit: Unit) -> list[PenaltyRow]:
     ]
 
 
+# book/ablations.ipynb#one-the-off-diagonal-penalty
+def best_on_validation(
+    rows: Rows, column: str, within: Sequence[str] = ()
+) -> list[Mapping[str, Any]]:
+    """The rows at the value of a column that has the smallest validation error.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As `lml.studies.results.read_rows` gives them.
+    column : str
+        What is chosen, once for each data set, split and system and for all their tasks.
+    within : sequence of str, default=()
+        Columns for each of whose values a choice of its own is made.
+
+    Returns
+    -------
+    list of dict
+        Of equal validation errors, the value that comes first in the file.
+
+    Notes
+    -----
+    Derived in chapter 19 (ablations), eq. (ablations-chosen).
+    """
+    names = ("dataset", "split", "system", *within)
+    errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
+    for r in rows:
+        values = errors.setdefault(tuple(r[n] for n in names), {})
+        values.setdefault(r[column], []).append(float(r["validation_error"]))
+    best = {key: min(v, key=lambda a: np.mean(v[a])) for key, v in errors.items()}
+    return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
+
+
 # book/ablations.ipynb#two-the-size-of-the-dictionary
 #: Sizes of the dictionary, as far as the data set has so many features.
 SIZES = (10, 20, 40, 80, 120, 200)
@@ -315,7 +348,8 @@ def in_stretched_dictionary(
     stretch = np.zeros(len(dictionary))
     codes: dict[str, Floats] = {}
     for t in tasks:
-        target = clone(base).fit(t.X_train, t.y_train).metric_
+        numbers = np.unique(t.y_train, return_inverse=True)[1]  # as there, so that it is recalled
+        target = clone(base).fit(t.X_train, numbers).metric_
         moved, stretch = stretch_step(dictionary, stretch, target)
         # old metrics stay, as far as the moved rows hold them
         codes = {name: keep_metrics(code, dictionary, moved) for name, code in codes.items()}
@@ -351,39 +385,6 @@ def _run_size(unit: Unit) -> list[SizeRow]:
             )
             rows.append(row)
     return rows
-
-
-# book/ablations.ipynb#two-the-size-of-the-dictionary
-def best_on_validation(
-    rows: Rows, column: str, within: Sequence[str] = ()
-) -> list[Mapping[str, Any]]:
-    """The rows at the value of a column that has the smallest validation error.
-
-    Parameters
-    ----------
-    rows : list of dict
-        As `lml.studies.results.read_rows` gives them.
-    column : str
-        What is chosen, once for each data set, split and system and for all their tasks.
-    within : sequence of str, default=()
-        Columns for each of whose values a choice of its own is made.
-
-    Returns
-    -------
-    list of dict
-        Of equal validation errors, the value that comes first in the file.
-
-    Notes
-    -----
-    Derived in chapter 19 (ablations), eq. (ablations-chosen).
-    """
-    names = ("dataset", "split", "system", *within)
-    errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
-    for r in rows:
-        values = errors.setdefault(tuple(r[n] for n in names), {})
-        values.setdefault(r[column], []).append(float(r["validation_error"]))
-    best = {key: min(v, key=lambda a: np.mean(v[a])) for key, v in errors.items()}
-    return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
 
 
 # book/ablations.ipynb#two-the-size-of-the-dictionary
@@ -430,13 +431,13 @@ def errors_by(
     return {v: split_errors(part, system, task) for v, part in parts.items()}
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
 def _in_coordinates(base: Any, random_state: int, **size: Any) -> LifelongMetricLearner:
     """The lifelong learner; it has no size, and takes as much from other tasks as it finds good."""
     return LifelongMetricLearner(base, random_state=random_state)
 
 
-#: What is kept of old tasks: name to a learner, given its base learner, its seed, and size and code penalty.
+#: What is kept of old tasks: name to a learner, given base learner, seed, size and code penalty.
 POLICIES: dict[str, Callable[..., Any]] = {
     "all samples": DictionaryMetricLearner,
     "no samples": partial(DictionaryMetricLearner, keep_samples=False),
@@ -446,7 +447,7 @@ POLICIES: dict[str, Callable[..., Any]] = {
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
 def _run_tasks(unit: Unit) -> list[StepRow]:
     """Rows of one policy: the base learner alone, and every task after every step."""
     tasks, _ = unit.tasks()
@@ -462,7 +463,7 @@ def _run_tasks(unit: Unit) -> list[StepRow]:
     ]
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
 def change_since_arrival(rows: Rows, system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
