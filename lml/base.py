@@ -35,11 +35,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
 
-from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric, unfitted_learner
+from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
     Field,
@@ -429,17 +429,11 @@ class BaseLearnerMixin:
         learner = self.base_learner
         return self._base_learners[learner] if isinstance(learner, str) else learner
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used, those of the base learner included."""
-        super()._check_parameters()  # type: ignore[misc]  # of BaseLifelongLearner
-        if hasattr(self._base(), "_parameter_rules"):
-            check_parameters(self._base())
-
     def _fit_base(
         self, X: Matrix, y: Indices, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The metric that a clone of the base learner finds, and its type, the known one if any."""
-        learner = unfitted_learner(self._base(), "base_learner")
+        learner = clone(self._base())
         if "random_state" in learner.get_params():
             learner.set_params(random_state=seed)
         metric, found = fitted_metric(learner, "base_learner", X, y)

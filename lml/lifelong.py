@@ -87,7 +87,8 @@ def contribution(code: FactoredMetric) -> FactoredMetric:
     weights = np.maximum(1 + (own - mean) / spread, 0.0)
     base = max(1 + (code.alpha - mean) / spread, 0.0)
     trace = weights.sum() + n_rest * base
-    return FactoredMetric._trusted(base, code.factor, weights - base) * (D / trace)
+    scale = D / trace
+    return FactoredMetric._trusted(scale * base, code.factor, scale * (weights - base))
 
 
 # book/lifelong.ipynb#a-sum-that-keeps-its-size
@@ -323,9 +324,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         # the mean with earlier visits, by samples; what the task adds to the sum
         total = state.total
         if task in state.codes:
-            old = state.tasks[task].n_samples
-            code = (old * state.codes[task] + len(y) * code) / (old + len(y))
-            code = trimmed(code, self._most(X.shape[1]))
+            new = len(y) / (state.tasks[task].n_samples + len(y))
+            code = trimmed((1 - new) * state.codes[task] + new * code, self._most(X.shape[1]))
             total = total - contribution(state.codes[task])
         added = contribution(code)
         total = trimmed(added if total is None else total + added, self.n_components)

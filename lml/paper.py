@@ -20,7 +20,7 @@ from lml.base import (
     Record,
     base_learner_rule,
 )
-from lml.dictionary import descend, keep_codes, step_objective
+from lml.dictionary import descend, hinge_objective, keep_codes
 from lml.initialization import initial_dictionary, orthonormal_rows
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -85,7 +85,7 @@ def mean_objective(
     eq. 14, corrected.
     """
     tasks = [
-        step_objective(codes[task], X, triplets, metric_type, None, None, dictionary_penalty)
+        hinge_objective(codes[task], X, triplets, metric_type, dictionary_penalty)
         for task, (X, triplets) in problems.items()
     ]
 

@@ -340,15 +340,15 @@ def test_rows_of_tiny_numbers_are_learned(power):
     assert np.isfinite(scores(learner, [(X * 10.0**power, y, "tiny")], "tiny")).all()
 
 
-def test_enrolled_rows_lie_between_rows_and_class_means():
+def test_shrunken_references_lie_between_rows_and_class_means():
     X, y, _ = stream()[0]
     learner = learned(stream())
-    np.testing.assert_array_equal(learner.enrol(X, y, task="task0", pull=0.0), X)
-    half = learner.enrol(X, y, task="task0", pull=0.5)
+    np.testing.assert_array_equal(learner.shrink_references(X, y, task="task0", amount=0.0), X)
+    half = learner.shrink_references(X, y, task="task0", amount=0.5)
     np.testing.assert_allclose(half[y == 1], (X[y == 1] + X[y == 1].mean(axis=0)) / 2)
 
 
-def test_references_are_enrolled_with_the_class_means_of_all_tasks():
+def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
     rng = np.random.default_rng(5)
     learner = LifelongPLDA(4, 1.0, 0.25, (0.3, 0.0, 0.0), shared_labels=True, random_state=0)
     tasks = {u: (rng.normal(size=(12 + 6 * n, 6)) + 3 * n, np.arange(12 + 6 * n) % 3)
@@ -356,7 +356,7 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
     for u, (X, y) in tasks.items():
         learner.partial_fit(X, y, task=u)
     X, y = tasks["b"]
-    found = learner.enrol(X, y, task="b", pull=1.0, common=0.25)
+    found = learner.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
     centred = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
     for c in range(3):
         rows = np.concatenate([centred[u][tasks[u][1] == c] for u in tasks])
@@ -369,7 +369,7 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
     whole = clone(learner)
     for u, (A, b) in tasks.items():
         whole.partial_fit(A, b, task=u)
-    exact = whole.enrol(X, y, task="b", pull=1.0, common=0.25)
+    exact = whole.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
     rows = np.concatenate([centred[u][tasks[u][1] == 2] for u in tasks])
     expected = 0.75 * X[y == 2].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
     np.testing.assert_allclose(exact[y == 2], np.tile(expected, (np.sum(y == 2), 1)), atol=1e-9)
@@ -378,11 +378,11 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
 def test_class_means_of_other_tasks_need_labels_in_common():
     X, y, name = stream()[0]
     with pytest.raises(ValueError, match="shared_labels=True"):
-        learned(stream()).enrol(X, y, task=name, common=0.5)
-    with pytest.raises(ValueError, match=r"common=1\.5"):
-        learned(stream()).enrol(X, y, task=name, common=1.5)
-    with pytest.raises(ValueError, match=r"pull=1\.5: give a number .* at most 1"):
-        learned(stream()).enrol(X, y, task=name, pull=1.5)
+        learned(stream()).shrink_references(X, y, task=name, shared=0.5)
+    with pytest.raises(ValueError, match=r"shared=1\.5"):
+        learned(stream()).shrink_references(X, y, task=name, shared=1.5)
+    with pytest.raises(ValueError, match=r"amount=1\.5: give a number .* at most 1"):
+        learned(stream()).shrink_references(X, y, task=name, amount=1.5)
 
 
 def test_small_variances_are_shrunk_more():
@@ -448,15 +448,15 @@ def test_rows_without_any_spread_may_come_first_and_again(value, n_components):
     assert np.isfinite(flat).all()
 
 
-def test_references_of_one_class_or_of_one_row_are_enrolled():
+def test_references_of_one_class_or_of_one_row_are_shrunken():
     learner = LifelongPLDA(random_state=0, shared_labels=True, n_folds=2)
     X, y = labelled(["a", "b", "c"])
     learner.partial_fit(X, y, task="t")
-    every, one = learner.enrol(X, y, task="t", common=0.5), np.array(y) == "b"
-    found = learner.enrol(X[one], ["b"] * one.sum(), task="t", common=0.5)
+    every, one = learner.shrink_references(X, y, task="t", shared=0.5), np.array(y) == "b"
+    found = learner.shrink_references(X[one], ["b"] * one.sum(), task="t", shared=0.5)
     np.testing.assert_allclose(found, every[one], rtol=1e-12)
     mean = X[one].mean(axis=0)
-    alone = learner.enrol(X[:1], ["b"], task="t", pull=1.0, common=0.25)
+    alone = learner.shrink_references(X[:1], ["b"], task="t", amount=1.0, shared=0.25)
     np.testing.assert_allclose(alone, [0.75 * X[0] + 0.25 * mean], rtol=1e-6)
     with pytest.raises(ValueError, match="no dissimilar pair"):
         learner.partial_fit(X[one], ["b"] * one.sum(), task="u")

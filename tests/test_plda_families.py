@@ -39,8 +39,8 @@ def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
     visits.insert(place, (X, lies, "lies"))
     learner = learned(visits, own_weight="auto", shared_labels=keyed)
     memories = learner.tasks_
-    assert memories["lies"].guesses
-    assert [task for task, m in memories.items() if m.guesses] == ["lies"]
+    assert memories["lies"].at_chance
+    assert [task for task, m in memories.items() if m.at_chance] == ["lies"]
     family = memories["lies"].family
     assert [task for task, m in memories.items() if m.family == family] == ["lies"]
     alone = learned([(X, lies, "lies")], own_weight=1.0, **{"shared_labels": keyed})
@@ -195,7 +195,7 @@ def test_the_dictionary_joins_labels_within_a_family_only():
 def test_few_rows_are_no_guesses():
     X = np.array([[0.0, 0.1], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0], [0.0, 0.0], [5.0, 5.1]])
     learner = LifelongPLDA(random_state=0).partial_fit(X, [0, 0, 1, 1, 0, 1], task="few")
-    assert not learner.tasks_["few"].guesses
+    assert not learner.tasks_["few"].at_chance
 
 
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
@@ -234,14 +234,14 @@ def test_a_visit_is_judged_by_its_own_rows():
     y = np.arange(200) % 2
     X = rng.normal(size=(200, 6)) + 4 * np.eye(2, 6)[y]
     learner = LifelongPLDA(6, random_state=0).partial_fit(X, y, task="t")
-    assert not learner.tasks_["t"].guesses
+    assert not learner.tasks_["t"].at_chance
     learner.partial_fit(X[:10], noise.permutation(y[:10]), task="t")  # too few rows to say
     memory = learner.tasks_["t"]
     assert memory.losses.min() > 0.2
     assert memory.counts.sum() == 210
-    assert not memory.guesses
+    assert not memory.at_chance
     learner.partial_fit(X, noise.permutation(y), task="t")
-    assert learner.tasks_["t"].guesses
+    assert learner.tasks_["t"].at_chance
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -260,7 +260,7 @@ FAULTS = {
     r"tasks\[0\].n_visits is True": task(0, n_visits=True),
     r"tasks\[0\].family is -1": task(0, family=-1),
     r"tasks\[0\].frozen is 1": task(0, frozen=1),
-    r"tasks\[1\].guesses is 1, not": task(1, guesses=1),
+    r"tasks\[1\].at_chance is 1, not": task(1, at_chance=1),
     r"tasks\[0\].classes is 3": task(0, classes=3),
     r"tasks\[0\].classes is \(1, 1, 2\)": task(0, classes=[1, 1, 2]),
     "classes of task 'a'": task(0, classes=[1, 2]),
@@ -495,7 +495,7 @@ def test_every_public_method_of_the_other_learner_is_there():
     names = {n for n in dir(other) if not n.startswith("_") and hasattr(other, n)}
     names -= set(other.get_params())
     lacking = {n for n in names if not hasattr(mine, n)}
-    assert lacking == {"memory_"} & lacking
+    assert lacking == {"shared_metric_", "sharing_"}
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, lambda X, columns: pl.DataFrame(X, columns)])
@@ -508,7 +508,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
     for call in (
         lambda: learner.partial_fit(wrong, y, task="u"),
         lambda: learner.transform(wrong, task="t"),
-        lambda: learner.enrol(wrong, y, task="t"),
+        lambda: learner.shrink_references(wrong, y, task="t"),
         lambda: learner.score(wrong, y, tasks=["t"] * 18),
     ):
         with pytest.raises(ValueError, match="feature names"):
@@ -517,7 +517,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
     table = learner.fit(frame(X, columns=list("vwxyz")), y, tasks=["t"] * 18)
     assert table.feature_names_in_.tolist() == list("vwxyz")
     assert not hasattr(table.fit(X, y, tasks=["t"] * 18), "feature_names_in_")
-    view = learner.partial_fit(X, y, task="u").for_task("u")
+    view = learner.partial_fit(X, y, task="u").as_transformer("u")
     names = view.get_feature_names_out()
     assert len(names) == view.transform(X).shape[1]
     assert view.set_output(transform="pandas").transform(X).columns.tolist() == list(names)
@@ -525,7 +525,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
 
 def test_a_view_has_the_coordinates_of_the_learner():
     learner, (X, _) = learned(), rows(9)
-    view = learner.for_task("b")
+    view = learner.as_transformer("b")
     np.testing.assert_array_equal(view.transform(X), learner.transform(X, task="b"))
     metric = learner.task_metric("b")
     shift = metric.mean @ view.components_.T
@@ -558,7 +558,7 @@ def test_bad_rows_of_a_table_name_the_row():
     with pytest.raises(ValueError, match="0 samples"):
         small().fit(X[:0], y[:0], tasks=[])
     learner = learned()
-    for method in ("task_metric", "get_metric", "metric_matrix", "forget", "for_task"):
+    for method in ("task_metric", "get_metric", "metric_matrix", "forget", "as_transformer"):
         with pytest.raises(ValueError, match=r"known tasks: \['a', 'b', \('c', 1\)\]"):
             getattr(learner, method)("d")
         with pytest.raises(TypeError, match=r"task=\['d'\] is not hashable"):

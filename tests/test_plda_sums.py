@@ -13,7 +13,7 @@ from interrupts import stop
 from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
-from lml.plda.statistics import Follow, TaskMemory
+from lml.plda.statistics import CoordinateChange, TaskMemory
 from lml.state import read_state, write_state
 from lml.utils.validation import InvalidParameterError
 
@@ -272,7 +272,7 @@ def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
     assert abs(np.trace(L @ S @ L.T) - np.trace(inside @ S)) > 1
     level = (np.trace(S) - np.trace(inside @ S)) / 4
     known = inside @ S @ inside + level * (np.eye(6) - inside)
-    found = Follow.between(L, rows_).scatter(L @ S @ L.T, np.trace(S))
+    found = CoordinateChange.between(L, rows_).scatter(L @ S @ L.T, np.trace(S))
     np.testing.assert_allclose(found, rows_ @ known @ rows_.T)
 
 

@@ -34,11 +34,11 @@ from lml.plda.model import (
 from lml.plda.selection import Selection, Visit, open_families
 from lml.plda.statistics import (
     STATE_FIELDS,
-    Follow,
+    CoordinateChange,
+    FamilyKey,
     PLDAState,
-    Pool,
-    PoolKey,
     TaskMemory,
+    TaskSums,
     all_scatters,
     move_pools,
     span_basis,
@@ -68,7 +68,7 @@ __all__ = ["LifelongPLDA"]
 
 
 # book/plda.ipynb#the-read-out-and-its-choice
-def _lifted(omega: Floats, least: float = 1e-3) -> Floats:
+def _with_least_eigenvalue(omega: Floats, least: float = 1e-3) -> Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
@@ -84,7 +84,7 @@ def _log_ratio_metric(
     """The log-ratio of mixed statistics in a dictionary, eq. (plda-readout)."""
     L = state.dictionary
     ridge = state.regularization * L @ L.T
-    within = _lifted(scatters.within) - ridge
+    within = _with_least_eigenvalue(scatters.within) - ridge
     V, psi = class_axes(scatters._replace(within=within), ridge, complete=shrinkage[2] > 0)
     return LogRatioMetric(mean, V.T @ L / np.sqrt(unit), shrunken_variances(psi, *shrinkage))
 
@@ -298,7 +298,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             "n_visits": 1 if known is None else known.n_visits + 1,
             **choice._asdict(),
         }
-        added = (choice.family, choice.guesses), Pool.of_task(own, self.shared_labels)
+        added = (choice.family, choice.at_chance), TaskSums.of_task(own, self.shared_labels)
         pools = summed([*pools.items(), added])
         if by_sums:
             after = self._write_some(state, basis, pools, own, task, record)
@@ -325,10 +325,10 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
     def _sums(
         self, tasks: Mapping[Any, TaskMemory], moments: Mapping[Any, Moments]
-    ) -> dict[PoolKey, Pool]:
+    ) -> dict[FamilyKey, TaskSums]:
         """Sums over tasks with such moments."""
         return summed(
-            (tasks[u].key, Pool.of_task(m, self.shared_labels)) for u, m in moments.items()
+            (tasks[u].key, TaskSums.of_task(m, self.shared_labels)) for u, m in moments.items()
         )
 
     def _goes_on_from_sums(self, state: PLDAState, n_others: int) -> bool:
@@ -342,7 +342,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         self,
         state: PLDAState,
         basis: Floats,
-        pools: Mapping[PoolKey, Pool],
+        pools: Mapping[FamilyKey, TaskSums],
         moments: Mapping[Any, Moments],
         records: Mapping[Any, Mapping[str, Any]],
     ) -> PLDAState:
@@ -371,7 +371,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         self,
         state: PLDAState,
         basis: Floats,
-        pools: dict[PoolKey, Pool],
+        pools: dict[FamilyKey, TaskSums],
         own: Moments,
         task: Hashable,
         record: Mapping[str, Any],
@@ -384,7 +384,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         if move is None:  # no code waits: the dictionary of all tasks
             together = all_scatters(pools)
             L = whitened_rows(together.within, together.spread, rho, self.n_components) @ basis
-            move = Follow.between(state.dictionary, L)
+            move = CoordinateChange.between(state.dictionary, L)
             moves += 1
             pools = move_pools(pools, basis, span_basis(L))
         # the task's own code in it, and some of those that wait
@@ -448,16 +448,16 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         return metric.embed(X) if role is None else metric.map_rows(X, role)
 
     # book/plda.ipynb#references-that-know-their-class
-    def enrol(
+    def shrink_references(
         self,
         X: MatrixLike,
         y: LabelsLike,
         *,
         task: Hashable,
-        pull: float = 0.5,
-        common: float = 0.0,
+        amount: float = 0.5,
+        shared: float = 0.0,
     ) -> Floats:
-        """Reference rows moved towards the mean of their class, for k nearest neighbours.
+        """Move reference samples toward the mean of their class, for k nearest neighbors.
 
         Parameters
         ----------
@@ -466,9 +466,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             Labels.
         task : hashable
             A known task.
-        pull : float in [0, 1], default=0.5
-            0 leaves the rows as they are, 1 puts class means in their place.
-        common : float in [0, 1], default=0.0
+        amount : float in [0, 1], default=0.5
+            0 leaves the samples as they are, 1 puts class means in their place.
+        shared : float in [0, 1], default=0.0
             Weight, in these means, of those of all tasks that the task shares with. More than 0
             needs ``shared_labels=True``.
 
@@ -479,17 +479,17 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         Raises
         ------
         ValueError, TypeError
-            If the rows, the labels or the task cannot be used, or a weight is not in [0, 1].
+            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
 
         Notes
         -----
-        Derived in chapter 24 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
         """
-        real(0, 1).check("pull", pull)
-        real(0, 1).check("common", common)
-        if common and not self.shared_labels:
+        real(0, 1).check("amount", amount)
+        real(0, 1).check("shared", shared)
+        if shared and not self.shared_labels:
             raise ValueError(
-                f"common={common!r} needs shared_labels=True: labels of other tasks mean others"
+                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
             )
         now = copy.copy(self)
         state, memory = now._known_memory(task)
@@ -498,7 +498,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         check_consistent_length(rows, y)
         codes, labels = encode_labels(y)
         targets = class_means(rows, codes)[1]
-        if common:
+        if shared:
             basis = span_basis(state.dictionary)
             joined = state.pool(memory.family).joined
             if joined is None:  # labels are shared only since the last visit
@@ -508,9 +508,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             place = {label: number for number, label in enumerate(joined.labels)}
             for number, label in enumerate(labels):
                 if label in place:
-                    common_mean = common * theirs[place[label]]
-                    targets[number] = (1 - common) * targets[number] + common_mean
-        return (1 - pull) * dense(rows) + pull * targets[codes]
+                    targets[number] *= 1 - shared
+                    targets[number] += shared * theirs[place[label]]
+        return (1 - amount) * dense(rows) + amount * targets[codes]
 
     # book/plda.ipynb#a-task-that-has-not-come-and-one-that-is-forgotten
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:

@@ -26,11 +26,11 @@ from lml.plda.model import (
     task_moments,
 )
 from lml.plda.statistics import (
+    FamilyKey,
     PLDAState,
-    Pool,
-    PoolKey,
     TaskMemory,
-    is_guess,
+    TaskSums,
+    is_at_chance,
     loss_table,
     summed,
 )
@@ -303,28 +303,28 @@ def scatter_tells(
 
 # book/plda.ipynb#with-whom-to-share-families
 def open_families(
-    pools: Mapping[PoolKey, Pool], most: int | None, may_leave: bool
-) -> tuple[dict[int, Pool], int]:
+    pools: Mapping[FamilyKey, TaskSums], most: int | None, may_leave: bool
+) -> tuple[dict[int, TaskSums], int]:
     """Families that a task can share with, and the number of a new one.
 
-    The largest families, of those the latest, at most so many; tasks that only guess are left out.
+    The largest families, of those the latest, at most so many; tasks at chance level are left out.
     Where a task may not leave, all tasks are one family.
     """
     new = 1 + max((family for family, _ in pools), default=-1)
     if not may_leave:
         return summed((0, pool) for pool in pools.values()), new
-    sharing = {family: pool for (family, guesses), pool in pools.items() if not guesses}
+    sharing = {family: pool for (family, at_chance), pool in pools.items() if not at_chance}
     largest = sorted(sharing, key=lambda f: (-sharing[f].size, -f))
     return {f: sharing[f] for f in sorted(largest[:most])}, new
 
 
 # book/plda.ipynb#with-whom-to-share-families
 class Choice(NamedTuple):
-    """The family that a task shares with, its table of losses, and whether it only guesses."""
+    """The family that a task shares with, its table of losses, and whether it is at chance level."""
 
     family: int
     losses: Floats
-    guesses: bool
+    at_chance: bool
 
 
 def choose_family(
@@ -370,7 +370,7 @@ def choose_family(
         gain = sharing[best][_best(tables[best])] - own  # of being alone, row by row
         leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
         if counts is not None:
-            leaves |= is_guess(min(tables[best].min(), own.mean()), counts)
+            leaves |= is_at_chance(min(tables[best].min(), own.mean()), counts)
         if leaves:
             return new, alone.mean(axis=2)
     return best, losses[best].mean(axis=2)
@@ -420,13 +420,13 @@ class Selection:
     def validate(
         self,
         visit: Visit,
-        families: Mapping[int, Pool],
+        families: Mapping[int, TaskSums],
         new: int,
         rng: np.random.Generator,
     ) -> Choice:
         """With whom a visited task shares, and its losses for each own weight and shrinkage."""
         if len(self.own_weights) == len(self.shrinkages) == 1:
-            return Choice(family=0, losses=np.zeros((1, 1)), guesses=False)
+            return Choice(family=0, losses=np.zeros((1, 1)), at_chance=False)
         folds = folds_of(visit, self.n_folds, rng)
         if self.may_leave:
             families = {
@@ -437,9 +437,9 @@ class Selection:
         counts = counts[counts > 0]
         doubt = 1.0 if self.shared_labels else 2.0
         family, table = choose_family(losses, families, self.may_leave, new, counts, doubt)
-        return Choice(family, table, guesses=is_guess(float(table.min()), counts))
+        return Choice(family, table, at_chance=is_at_chance(float(table.min()), counts))
 
-    def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: Pool) -> bool:
+    def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: TaskSums) -> bool:
         """Whether a family has anything to say about a visited task."""
         rho = self.regularization
         if not scatter_tells(folds, labels, family.mean_within, rho):
@@ -447,7 +447,7 @@ class Selection:
         return family.joined is None or labels_agree(folds, labels, family.joined, rho)
 
     def _fold_losses(
-        self, folds: Sequence[Fold], families: Mapping[int, Pool]
+        self, folds: Sequence[Fold], families: Mapping[int, TaskSums]
     ) -> dict[int | None, Floats]:
         """Losses (n_weights, n_shrinkages, n) of all ranked samples, for each family."""
         shares = any(weights != (1.0, 1.0) for weights in self.own_weights)

@@ -1,7 +1,7 @@
 # Generated from book/plda_memory.ipynb by tools/tangle.py: edit the chapter.
 """What lifelong PLDA keeps of its tasks: statistics in a dictionary, their sums, their file.
 
-`TaskMemory` is one task, `PLDAState` all that was learned, `Pool` a sum over tasks and `Follow`
+`TaskMemory` is one task, `PLDAState` all that was learned, `TaskSums` a sum over tasks and `CoordinateChange`
 the map that takes what is written in one dictionary to another.
 """
 
@@ -43,13 +43,13 @@ from lml.utils.validation import Rule, flag, real, whole
 
 __all__ = [
     "STATE_FIELDS",
-    "Follow",
+    "CoordinateChange",
+    "FamilyKey",
     "PLDAState",
-    "Pool",
-    "PoolKey",
     "TaskMemory",
+    "TaskSums",
     "all_scatters",
-    "is_guess",
+    "is_at_chance",
     "loss_table",
     "move_pools",
     "remembered_moments",
@@ -122,8 +122,8 @@ def scatters_in(T: Floats, scatters: Scatters, regularization: float) -> Scatter
 
 
 # book/plda_memory.ipynb#the-dictionary-and-the-codes
-def is_guess(loss: float, counts: Indices) -> bool:
-    """Whether a mean loss of rows of classes of such sizes is guessing's within noise.
+def is_at_chance(loss: float, counts: Indices) -> bool:
+    """True if a mean loss of samples of such classes is within two standard errors of chance.
 
     Derived in chapter 23 (plda_memory), eq. (plda-guess). False where the noise is too large to
     say.
@@ -135,8 +135,8 @@ def is_guess(loss: float, counts: Indices) -> bool:
 
 
 # book/plda_memory.ipynb#the-dictionary-and-the-codes
-#: Names sums: those over the tasks of a family that only guess, or over its others.
-PoolKey: TypeAlias = tuple[int, bool]
+#: Names sums: a family, and whether they are over its tasks at chance level or over its others.
+FamilyKey: TypeAlias = tuple[int, bool]
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -166,8 +166,8 @@ class TaskMemory:
         Tasks of one family share their statistics.
     losses : ndarray of shape (n_weights, n_shrinkages)
         Validation loss at the last visit for each own weight and shrinkage that was tried.
-    guesses : bool
-        Whether these losses cannot be told from guessing: the task has nothing to give.
+    at_chance : bool
+        Whether these losses are not significantly below chance level: the task has nothing to give.
     n_visits : int
         Calls of ``partial_fit``.
     moves : int
@@ -186,7 +186,7 @@ class TaskMemory:
     scale: float
     family: int
     losses: Floats
-    guesses: bool
+    at_chance: bool
     n_visits: int
     moves: int = 0
     frozen: LogRatioMetric | None = None
@@ -220,12 +220,12 @@ class TaskMemory:
         return Scatters.of_means(self.code, self.class_means, self.counts, self.freedom)
 
     @property
-    def key(self) -> PoolKey:
+    def key(self) -> FamilyKey:
         """Name of the sums that it is in."""
-        return self.family, self.guesses
+        return self.family, self.at_chance
 
     # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-    def followed(self, move: "Follow", regularization: float, moves: int) -> "TaskMemory":
+    def followed(self, move: "CoordinateChange", regularization: float, moves: int) -> "TaskMemory":
         """The memory after a move of the dictionary, the last of so many."""
         n_features = len(move.gram) + move.n_outside
         trace = self.trace / self.scale + regularization * n_features  # of S_t + rho I
@@ -256,9 +256,9 @@ class PLDAState(LearnerState):
     regularization : float
         rho with which the codes were made.
     pools : dict
-        Sums over tasks, in the coordinates of `span_basis`: under (family, guesses) the `Pool` of
-        the family's tasks that cannot, or can, be told from guessing.
-    move : Follow or None
+        Sums over tasks, in the coordinates of `span_basis`: under (family, at_chance) the `TaskSums` of
+        the family's tasks that are, or are not, at chance level.
+    move : CoordinateChange or None
         How a code in the dictionary before its last move becomes one in the present dictionary;
         None when no code waits for it.
     moves : int
@@ -267,8 +267,8 @@ class PLDAState(LearnerState):
 
     dictionary: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     regularization: float = 1.0
-    pools: "dict[PoolKey, Pool]" = field(default_factory=dict)
-    move: "Follow | None" = None
+    pools: "dict[FamilyKey, TaskSums]" = field(default_factory=dict)
+    move: "CoordinateChange | None" = None
     moves: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -303,7 +303,7 @@ class PLDAState(LearnerState):
             for task in tasks
         }
 
-    def pool(self, family: int) -> "Pool":
+    def pool(self, family: int) -> "TaskSums":
         """Sums over the tasks of a family."""
         return summed((key[0], pool) for key, pool in self.pools.items() if key[0] == family)[
             family
@@ -324,13 +324,15 @@ class PLDAState(LearnerState):
 
     def sums(
         self, shared_labels: bool, tasks: Mapping[Any, TaskMemory] | None = None
-    ) -> "dict[PoolKey, Pool]":
+    ) -> "dict[FamilyKey, TaskSums]":
         """The sums over tasks, by default over all, made anew from their codes."""
         tasks = self.tasks if tasks is None else tasks
         moments = self.moments(tasks, span_basis(self.dictionary))
-        return summed((tasks[u].key, Pool.of_task(m, shared_labels)) for u, m in moments.items())
+        return summed(
+            (tasks[u].key, TaskSums.of_task(m, shared_labels)) for u, m in moments.items()
+        )
 
-    def sums_without(self, task: Hashable) -> "dict[PoolKey, Pool]":
+    def sums_without(self, task: Hashable) -> "dict[FamilyKey, TaskSums]":
         """The sums without a task, made anew where it was nearly all that was in them."""
         pools = dict(self.pools)
         if task not in self.tasks:
@@ -506,7 +508,7 @@ def written_moments(
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-class Follow(NamedTuple):
+class CoordinateChange(NamedTuple):
     """What takes scatters and rows written in a dictionary to other rows.
 
     Attributes
@@ -586,7 +588,7 @@ def _parted(a: Moments, b: Moments) -> Moments:
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 @dataclass(frozen=True, eq=False)
-class Pool:
+class TaskSums:
     """Sums of the statistics of tasks, in coordinates of an orthonormal basis.
 
     Attributes
@@ -626,7 +628,7 @@ class Pool:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pool, tuple(getattr(self, name.name) for name in fields(self))
+        return TaskSums, tuple(getattr(self, name.name) for name in fields(self))
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
@@ -650,15 +652,15 @@ class Pool:
             rows_trace=moments.trace if shared_labels else 0.0,
         )
 
-    def plus(self, other: "Pool") -> "Pool":
+    def plus(self, other: "TaskSums") -> "TaskSums":
         """The sums over the tasks of both."""
         return self._changed(other, 1)
 
-    def less(self, other: "Pool") -> "Pool":
+    def less(self, other: "TaskSums") -> "TaskSums":
         """The sums without tasks that are in them."""
         return self._changed(other, -1)
 
-    def _changed(self, other: "Pool", sign: int) -> "Pool":
+    def _changed(self, other: "TaskSums", sign: int) -> "TaskSums":
         joined = None
         if self.joined is not None and other.joined is not None:
             join = merge_moments if sign > 0 else _parted
@@ -666,7 +668,7 @@ class Pool:
         rows = None
         if self.rows is not None and other.rows is not None:
             rows = self.rows + sign * other.rows
-        return Pool(
+        return TaskSums(
             size=self.size + sign * other.size,
             within=self.within + sign * other.within,
             between=self.between + sign * other.between,
@@ -677,7 +679,7 @@ class Pool:
             rows_trace=max(self.rows_trace + sign * other.rows_trace, 0.0),
         )
 
-    def moved(self, move: Follow) -> "Pool":
+    def moved(self, move: CoordinateChange) -> "TaskSums":
         """The sums in other coordinates."""
         joined = self.joined
         rows = self.rows
@@ -718,16 +720,16 @@ class Pool:
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def summed(parts: Iterable[tuple[_Key, Pool]]) -> dict[_Key, Pool]:
+def summed(parts: Iterable[tuple[_Key, TaskSums]]) -> dict[_Key, TaskSums]:
     """The sums of the pools under each key."""
-    pools: dict[_Key, Pool] = {}
+    pools: dict[_Key, TaskSums] = {}
     for key, pool in parts:
         pools[key] = pools[key].plus(pool) if key in pools else pool
     return pools
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def _drowned(rest: Pool, whole: Pool) -> bool:
+def _drowned(rest: TaskSums, whole: TaskSums) -> bool:
     """Whether so little is left of sums that rounding could show."""
     sizes = []
     for pool in (rest, whole):
@@ -747,19 +749,21 @@ def span_basis(dictionary: Floats) -> Floats:
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def move_pools(pools: Mapping[PoolKey, Pool], old: Floats, new: Floats) -> dict[PoolKey, Pool]:
+def move_pools(
+    pools: Mapping[FamilyKey, TaskSums], old: Floats, new: Floats
+) -> dict[FamilyKey, TaskSums]:
     """Sums in an old orthonormal basis (k, n_features), taken to a new one."""
     if np.array_equal(old, new):
         return dict(pools)
-    move = Follow.between(old, new)
+    move = CoordinateChange.between(old, new)
     return {key: pool.moved(move) for key, pool in pools.items()}
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def all_scatters(pools: Mapping[PoolKey, Pool]) -> Scatters:
+def all_scatters(pools: Mapping[FamilyKey, TaskSums]) -> Scatters:
     """Scatters of all tasks; where labels are shared, they are joined within families."""
     if any(pool.joined is None for pool in pools.values()):
-        return reduce(Pool.plus, pools.values()).scatters()
+        return reduce(TaskSums.plus, pools.values()).scatters()
     families = summed((key[0], pool) for key, pool in pools.items())
     return averaged_scatters([(pool.size, pool.scatters()) for pool in families.values()])
 
@@ -780,7 +784,7 @@ _LABELS = ValueField(
 )
 _KEY = Rule(
     lambda key: type(key) is tuple and list(map(type, key)) == [int, bool],
-    "a family and whether it guesses",
+    "a family and whether its tasks are at chance level",
 )
 _COUNTS = ArrayField(("c",), int, Rule(lambda counts: bool((counts > 0).all()), "at least 1"))
 _POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
@@ -809,7 +813,7 @@ _MEMORY = RecordField(
         "scale": ValueField(real(0, above=True)),
         "family": _NUMBER,
         "losses": ArrayField((None, None), rule=_SHARES),
-        "guesses": ValueField(flag()),
+        "at_chance": ValueField(flag()),
         "n_visits": _SIZE,
         "moves": _NUMBER,
         "frozen": OptionalField(_FROZEN),
@@ -833,7 +837,7 @@ _JOINED = RecordField(
     Moments._asdict,
 )
 _POOL = RecordField(
-    Pool,
+    TaskSums,
     {
         "size": _SIZE,
         "within": _SYMMETRIC,
@@ -847,9 +851,9 @@ _POOL = RecordField(
 )
 _SQUARE = ArrayField(("d", "d"))
 _MOVE = RecordField(
-    Follow,
+    CoordinateChange,
     {"map": _SQUARE, "outside": _SQUARE, "gram": _SQUARE, "n_outside": _NUMBER},
-    Follow._asdict,
+    CoordinateChange._asdict,
 )
 
 

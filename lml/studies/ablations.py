@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
 from lml.datasets import Task
-from lml.dictionary import keep_metrics, stretch_step
+from lml.dictionary import stretch_step
 from lml.evaluation import evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
@@ -352,7 +352,8 @@ def in_stretched_dictionary(
         target = clone(base).fit(t.X_train, numbers).metric_
         moved, stretch = stretch_step(dictionary, stretch, target)
         # old metrics stay, as far as the moved rows hold them
-        codes = {name: keep_metrics(code, dictionary, moved) for name, code in codes.items()}
+        change = moved @ dictionary.T
+        codes = {name: change @ code @ change.T for name, code in codes.items()}
         codes[t.name] = target.project(moved)
         dictionary = moved
     return {name: FactoredMetric(0.0, dictionary, code) for name, code in codes.items()}

@@ -574,7 +574,13 @@ def _enrolled_errors(
     for way in enrolled:
         references = task.X_train
         if way:
-            references = learner.enrol(references, task.y_train, task=task.name, **way)
+            references = learner.shrink_references(
+                references,
+                task.y_train,
+                task=task.name,
+                amount=way["pull"],
+                shared=way.get("common", 0.0),
+            )
         scores = pairwise_scores(metric, getattr(task, f"X_{part}"), references, kind)
         errors.append(_shares(scores, task.y_train, getattr(task, f"y_{part}"), ks))
     return errors

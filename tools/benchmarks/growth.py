@@ -17,7 +17,7 @@ from scipy import sparse
 
 from lml import coding, oasis
 from lml.coding import CodeLoss, fista
-from lml.dictionary import dictionary_step, keep_metrics
+from lml.dictionary import descend, hinge_objective, keep_codes
 from lml.fisher import local_fisher_basis
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
@@ -113,12 +113,12 @@ def _code(d: int) -> Work:
 def _dictionary(D: int) -> Work:
     X, y = _rows(400, D)
     L, code, triplets = _orthonormal(40, D), 5 * _symmetric(40), sample_triplets(y, 3000, 0)
-    return lambda: dictionary_step(L, code, X, triplets, "similarity")
+    return lambda: descend(hinge_objective(code, X, triplets, "similarity"), L, 0.1)
 
 
 def _recode(d: int) -> Work:
     L, other, code = _orthonormal(d, 2 * d), _orthonormal(2 * d, 2 * d)[:d], _symmetric(d)
-    return lambda: keep_metrics(code, L, other)
+    return lambda: keep_codes(code, L @ other.T)
 
 
 def _neighbours(m: int) -> Work:
