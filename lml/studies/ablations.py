@@ -33,7 +33,7 @@ from lml.studies.results import Rows, finished, read_rows, software_versions
 from lml.studies.systems import Recalled, by_neighbors
 from lml.triplets import nearest_triplets
 from lml.utils.typing import Floats, Matrix
-from lml.utils.validation import one_of, optional, whole
+from lml.utils.validation import encode_labels, one_of, optional, whole
 
 __all__ = [
     "ABLATIONS",
@@ -348,7 +348,7 @@ def in_stretched_dictionary(
     stretch = np.zeros(len(dictionary))
     codes: dict[str, Floats] = {}
     for t in tasks:
-        numbers = np.unique(t.y_train, return_inverse=True)[1]  # as there, so that it is recalled
+        numbers, _ = encode_labels(t.y_train)  # as there, so that the same metric is recalled
         target = clone(base).fit(t.X_train, numbers).metric_
         moved, stretch = stretch_step(dictionary, stretch, target)
         # old metrics stay, as far as the moved rows hold them
