@@ -326,6 +326,7 @@ def stretch_step(
     gram = times_transpose(F, F)
     squares, U = linalg.eigh(gram - P @ P.T)
     keep = squares > len(gram) * np.finfo(float).eps * np.trace(gram)
+    keep[: max(len(keep) - (D - d), 0)] = False  # no more than are orthogonal to all atoms
     U = U[:, keep]
     roots = np.sqrt(squares[keep])
     coordinates = np.hstack([P, U * roots])  # (r, d + k)

@@ -70,9 +70,9 @@ class Protocol:
         kind = (self.shared_labels, self.binary)
         return [name for name, system in SYSTEMS.items() if system.applies(*kind)]
 
-    def final(self, tasks: Sequence[Task], always: bool = False) -> list[Task]:
+    def final(self, tasks: Sequence[Task]) -> list[Task]:
         """Tasks as the final model learns them: where folds choose, with the validation rows."""
-        if always or self.n_folds is not None:
+        if self.n_folds is not None:
             return [t.with_validation() for t in tasks]
         return list(tasks)
 

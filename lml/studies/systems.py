@@ -106,22 +106,17 @@ class Recalled(BaseEstimator):
         The metric learner.
     fits : dict
         Fitted metric learners by the hash of what they were fitted to; all clones share it.
-    init : FactoredMetric or None, default=None
-        Where the estimator starts; None is its own start.
     """
 
-    def __init__(self, estimator: Any, fits: _Fits, init: FactoredMetric | None = None) -> None:
+    def __init__(self, estimator: Any, fits: _Fits) -> None:
         self.estimator = estimator
         self.fits = fits
-        self.init = init
 
     def __sklearn_clone__(self) -> Self:
-        return type(self)(clone(self.estimator), self.fits, self.init)
+        return type(self)(clone(self.estimator), self.fits)
 
     def fit(self, X: Matrix, y: NDArray[Any]) -> Self:
         learner = clone(self.estimator)
-        if self.init is not None:
-            learner.set_params(init=self.init)
         key = joblib.hash((X, y, type(learner), learner.get_params()))
         if key not in self.fits:
             self.fits[key] = learner.fit(X, y)

@@ -1,8 +1,8 @@
-# Generated from book/transfer.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/streams.ipynb by tools/tangle.py: edit the chapter.
 """What lifelong learning is worth on real data: ``python -m lml.studies transfer``.
 
 Streams of tasks in which every task is measured after every step, with settings chosen by
-validation in the rows seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
+validation in the samples seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
 it goes and goes on where it was stopped.
 """
 
@@ -93,7 +93,7 @@ __all__ = [
 ]
 
 
-# book/transfer.ipynb#rows-of-results
+# book/streams.ipynb#lines-of-results
 @dataclass(frozen=True, kw_only=True)
 class TransferRow:
     """The errors of all tasks after one step of a stream."""
@@ -113,7 +113,7 @@ class TransferRow:
     versions: str = field(default_factory=software_versions)
 
 
-# book/transfer.ipynb#the-matrix-of-a-stream
+# book/streams.ipynb#lines-of-results
 def error_matrices(rows: Rows, system: str) -> Floats:
     """Errors of every task after every step, in per cent.
 
@@ -150,7 +150,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
     return np.array([[units[u][n] for n in sorted(units[u])] for u in sorted(units)])
 
 
-# book/transfer.ipynb#the-matrix-of-a-stream
+# book/streams.ipynb#lines-of-results
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
@@ -184,7 +184,7 @@ def transfer_values(matrices: Floats) -> Transfer:
     )
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 def load_speaker_tasks(
     random_state: int | None = None, *, n_speakers: int = 5, download_if_missing: bool = True
 ) -> list[Task]:
@@ -218,7 +218,7 @@ def load_speaker_tasks(
     return tasks
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 #: Ways to ruin a task.
 RUINED = ("shuffled", "renamed", "random")
 
@@ -254,7 +254,7 @@ def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
     return replace(task, name=how, **changed)
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 def load_ruined_tasks(dataset: str, random_state: int | None = None) -> list[Task]:
     """The tasks of a table, with ruined copies of the second to fourth task between them."""
     tasks = DATASETS[dataset].load(random_state=random_state)
@@ -297,7 +297,7 @@ def ordered_tasks(dataset: str, split: int, order: int) -> list[Task]:
     return [tasks[t] for t in np.random.default_rng(order).permutation(len(tasks))]
 
 
-# book/transfer.ipynb#what-is-chosen-and-by-which-rows
+# book/streams.ipynb#what-is-chosen-and-by-which-samples
 def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     """Place of the smallest entry in the mean of several tables, and that entry.
 
@@ -308,14 +308,14 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 20 (transfer), eq. (transfer-choice).
+    Derived in chapter 40 (streams), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
     return tuple(map(int, place)), float(table[place])
 
 
-# book/transfer.ipynb#what-is-chosen-and-by-which-rows
+# book/streams.ipynb#what-is-chosen-and-by-which-samples
 def _shares(
     scores: Floats, labels: NDArray[Any], y: NDArray[Any], ks: Sequence[int]
 ) -> list[float]:
@@ -327,7 +327,7 @@ def _shares(
     return [float(np.mean(majority_vote(near[:, :k]) != y)) for k in ks]
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 class _Known(NamedTuple):
     """The statistics of a task and the rows that it is asked with."""
 
@@ -372,7 +372,7 @@ def _targets(known: _Known, memory: _Memory) -> Floats:
     return np.array([own[label] for label in known.task.y_train.tolist()])
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 _Triple: TypeAlias = tuple[float, float, float]
 _Axes: TypeAlias = tuple[Floats, Floats]  # V (D, k) and psi (k,)
 
@@ -408,7 +408,7 @@ def _read_errors(
     return _shares(scores, t.y_train, getattr(t, f"y_{part}"), ks)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 @dataclass(frozen=True)
 class Grid:
     """The settings that a system of closed-form read-outs chooses from."""
@@ -419,7 +419,6 @@ class Grid:
     pulls: tuple[float, ...] = (0.0, 1.0)
     shared_labels: bool = False
     each: bool = False  # a task chooses by its own validation error alone
-    refit: bool = False  # what was chosen learns the validation rows too
     common: bool = False  # class means are half those of all tasks
 
     def settings(self) -> list[Setting]:
@@ -438,7 +437,7 @@ class Grid:
         return np.array(errors)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 class Step(NamedTuple):
     """What is written of one step of a stream."""
 
@@ -465,11 +464,11 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
     return 8 * (n * n * (1 + len(moments)) + n * (n_classes + len(moments)) + sums)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream of closed-form read-outs."""
     ks = protocol.n_neighbors
-    tasks = protocol.final(raw, grid.refit)
+    tasks = protocol.final(raw)
     known: list[_Known] = []  # tasks that have arrived
     tables: list[Floats] = []  # validation errors of all settings, made when a task arrives
     steps = []
@@ -509,7 +508,7 @@ def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) 
     return steps
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def follow_learner(
     variants: Sequence[Any],
     raw: Sequence[Task],
@@ -563,7 +562,7 @@ def follow_learner(
     return steps
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def _enrolled_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
@@ -587,7 +586,7 @@ def _enrolled_errors(
     return errors
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def _row_bytes(task: Task) -> int:
     """Bytes of the training rows of a task and their labels."""
     return nbytes(task.X_train) + task.y_train.nbytes
@@ -614,7 +613,7 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
 
 
 def follow_joint(
-    variants: Sequence[Any], refit: bool, raw: Sequence[Task], protocol: Protocol, seed: int
+    variants: Sequence[Any], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
     """The last step of a stream by a classifier of the rows of all tasks together.
 
@@ -624,7 +623,7 @@ def follow_joint(
     tables = [[_joint_errors(v, fold, "validation") for v in variants] for fold in folds]
     table = np.mean(tables, axis=(0, 2))
     best = int(np.argmin(table))
-    tasks = protocol.final(raw, refit)
+    tasks = protocol.final(raw)
     begun = time.perf_counter()
     errors = _joint_errors(variants[best], tasks, "test")
     seconds = time.perf_counter() - begun
@@ -638,7 +637,7 @@ def follow_joint(
     return _at_the_end(step)
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """The last step of a stream by a system of `lml.studies.systems`, tuned as for the tables."""
     parameters, k, validation_error = tune(system, raw, protocol, seed)
@@ -656,7 +655,7 @@ def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int
     return _at_the_end(step)
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _Systems: TypeAlias = dict[str, Callable[..., list[Step]]]
 _OWN = ((1.0, 1.0),)  # weights of a task alone
 _KEYED = Grid(shrinkages=(*Grid().shrinkages, (1.0, 0.0, 0.0), (3.0, 1.0, 0.0)), shared_labels=True)
@@ -677,13 +676,12 @@ _MAIN: _Systems = {
     "joint LDA": partial(
         follow_joint,
         [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=s) for s in (0.03, 0.1, 0.3, 0.6)],
-        False,
     ),
-    "joint logistic": partial(follow_joint, _LOGISTIC, False),
+    "joint logistic": partial(follow_joint, _LOGISTIC),
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _PARTS: _Systems = {
     "own within, shared between": _varied(weights=((1.0, 0.0), (1.0, 0.25))),
     "shared within, own between": _varied(weights=((0.0, 1.0), (0.25, 1.0))),
@@ -708,7 +706,7 @@ _FEW_SYSTEMS: _Systems = {
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def _fixed(n_components: int, **parameters: Any) -> Callable[..., list[Step]]:
     """`LifelongPLDA` with given parameters."""
     given = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)} | parameters
@@ -738,7 +736,7 @@ _CHOICE: _Systems = {
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
     variants = [
@@ -773,7 +771,7 @@ _COORDINATES: _Systems = {
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
@@ -787,7 +785,7 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
     return steps
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def follow_honest(
     follow: Callable[..., list[Step]], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
@@ -802,7 +800,7 @@ def follow_honest(
     return steps
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
     "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
@@ -815,7 +813,7 @@ FOLLOWERS: _Systems = {
 }  # fmt: skip
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 @dataclass(frozen=True)
 class Study:
     """Which systems are followed on which streams."""
@@ -867,7 +865,7 @@ STUDIES = {
 }  # fmt: skip
 
 
-# book/transfer.ipynb#the-runner
+# book/streams.ipynb#the-runner
 def run_unit(dataset: str, split: int, order: int, system: str) -> list[TransferRow]:
     """Follow one stream with one system; a row for each step."""
     tasks = ordered_tasks(dataset, split, order)
@@ -893,7 +891,7 @@ def run_unit(dataset: str, split: int, order: int, system: str) -> list[Transfer
     ]
 
 
-# book/transfer.ipynb#the-runner
+# book/streams.ipynb#the-runner
 def run_study(
     study: str,
     datasets: str | Sequence[str] | None = None,
