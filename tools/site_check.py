@@ -2,8 +2,8 @@
 
 Fails on console errors, failed or off-site requests, equations that were not rendered or
 are wider than the text of the desktop page, markup left raw, pictures that are missing or
-have no alternative text, sliders that the keyboard does not move, dead links and anchors, launch links to files that do not exist,
-and sideways overflow.
+have no alternative text, sliders that keys do not move, dead links and anchors, launch links
+to files that do not exist, and sideways overflow.
 
 Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. The browser
 is the one named by ``CHROME``, or a chromium or google-chrome on the path.
@@ -67,6 +67,12 @@ LOOK = """() => {
 }"""
 
 
+LOAD_PICTURES = """() => Promise.all([...document.images].map(i => {
+  i.loading = 'eager';
+  return i.decode().catch(() => {});
+}))"""
+
+
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the site without a log; a browser that leaves a page early is no fault."""
 
@@ -116,6 +122,7 @@ def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
     page.evaluate("async () => { await window.MathJax?.startup?.promise; return true; }")
     page.wait_for_timeout(100)
     page.evaluate("async () => { await document.fonts.ready; return true; }")  # or they abort
+    page.evaluate(LOAD_PICTURES)
     seen = page.evaluate(LOOK)
     for event, handler in handlers.items():
         page.remove_listener(event, handler)
