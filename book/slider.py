@@ -12,6 +12,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class Panel:
         (left, right), (low, high) = self.x, self.y
         edges = self.line([[left, high], [left, low], [right, low]], GRAY, 1)
         numbers = [self.text([t, low], f"{t:g}", down=15) for t in xticks]
-        numbers += [self.text([left, t], f"{t:g} ", anchor="end", down=4) for t in yticks]
+        numbers += [self.text([left, t], f"{t:g}\u00a0", anchor="end", down=4) for t in yticks]
         middle = self.text([(left + right) / 2, low], xlabel, down=29 if len(xticks) else 16)
         return edges + "".join(numbers) + middle + self.text([left, high], ylabel, down=-9)
 
@@ -147,3 +148,49 @@ class Slider:
     def __repr__(self) -> str:
         said = list(self.frames)
         return f"Slider: {len(said)} drawings, from '{said[0]}' to '{said[-1]}'"
+
+
+def tasks_slider(atoms, errors, alone, still: int = -1) -> Slider:
+    """What is shared, and the errors of all tasks so far, as tasks arrive.
+
+    Parameters
+    ----------
+    atoms : array-like of shape (n_tasks, 8, n_pixels)
+        Eight directions after each task, the strongest first, as square images. Their signs are
+        chosen to agree with those of the drawing before.
+    errors : array-like of shape (n_tasks, n_tasks)
+        errors[t, u] is the error in % of task u after task t has arrived, for u <= t.
+    alone : array-like of shape (n_tasks,)
+        Errors in % of the tasks learned alone.
+    still : int
+        The drawing that is seen first.
+    """
+    atoms, errors, alone = (np.array(a, dtype=float) for a in (atoms, errors, alone))
+    n_tasks, side = len(atoms), round(atoms.shape[-1] ** 0.5)
+    for before, after in pairwise(atoms):
+        after *= np.where(np.sum(before * after, axis=1) < 0, -1, 1)[:, None]
+    grid = Panel((0, 1), (0, 1), (8, 28, 312, 154))
+    highest = 5 * np.ceil(np.nanmax([*alone, *errors.ravel()]) / 5)
+    curve = Panel((1, n_tasks), (0, highest), (34, 220, 286, 84))
+    numbers = np.arange(1, n_tasks + 1)
+    back = curve.axes("task", "", [1, n_tasks], [0, highest]) + curve.line(
+        np.c_[numbers, alone], GRAY
+    )
+    back += grid.text([0, 1], "shared directions", anchor="start", down=-10)
+    words = "error in %: alone (gray), with what is shared (blue)"
+    back += curve.text([1, highest], words, anchor="start", down=-12)
+    frames = {}
+    for t in range(n_tasks):
+        image = np.zeros((2 * side + 1, 4 * side + 3))
+        for number, atom in enumerate(atoms[t]):
+            row, column = divmod(number, 4)
+            corner = image[row * (side + 1) :, column * (side + 1) :]
+            corner[:side, :side] = atom.reshape(side, side)
+        seen = np.c_[numbers, errors[t]][: t + 1]
+        shapes = grid.image(image, abs(image).max() or 1) + curve.line(seen, BLUE)
+        shapes += curve.dots(seen, BLUE, 5)
+        count = f"{t + 1} tasks" if t else "1 task"
+        said = f"{count}: mean error {seen[:, 1].mean():.1f} %, alone {alone[: t + 1].mean():.1f} %"
+        frames[said] = shapes
+    alt = "Eight small images of pixels that change with the tasks, and two curves of errors."
+    return Slider("tasks that have arrived", frames, still % n_tasks, 338, alt, back)

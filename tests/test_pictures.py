@@ -142,6 +142,18 @@ def test_a_slider_is_well_formed_and_shows_one_drawing_without_a_script():
     assert repr(example()) == "Slider: 3 drawings, from '0 & more' to '2 & more'"
 
 
+def test_a_stream_of_tasks_keeps_the_signs_of_its_atoms():
+    atoms = np.tile(np.linspace(-1, 1, 16), (2, 8, 1))
+    errors, alone = np.array([[9.0, np.nan], [7.0, 5.0]]), [9.0, 8.0]
+    plain = slider.tasks_slider(atoms, errors, alone)
+    assert list(plain.frames) == [
+        "1 task: mean error 9.0 %, alone 9.0 %",
+        "2 tasks: mean error 6.0 %, alone 8.5 %",
+    ]
+    turned = atoms * np.array([1, -1])[:, None, None]
+    assert slider.tasks_slider(turned, errors, alone)._repr_html_() == plain._repr_html_()
+
+
 def test_places_of_points_and_arrows():
     panel = slider.Panel((0, 1), (0, 2), (10, 20, 100, 50))
     assert 'd="M10 70h0M110 20h0M60 45h0"' in panel.dots([[0, 0], [1, 2], [0.5, 1]])
