@@ -12,6 +12,8 @@ from lifelong_streams import NAMES, all_of, learn, make_learner, make_task
 from numpy.testing import assert_allclose
 from scipy import linalg, sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from lml.datasets import load_few_shot_digits, make_embedding_stream
 from lml.lifelong import LifelongMetricLearner, contribution, trimmed
@@ -248,6 +250,8 @@ def test_forgetting_is_as_if_the_task_had_only_taught_those_after_it(digits):
         learner.forget(name)
     assert learner.tasks_ == {}
     assert learner.state_parts_["shared"] == 0
+    with pytest.raises(NotFittedError):
+        check_is_fitted(learner)
 
 
 @pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
