@@ -163,7 +163,7 @@ def test_a_missing_step_is_refused(tmp_path):
 
 
 def test_learners_are_followed_as_they_are():
-    variants = [LifelongMetricLearner(OASIS(a, n_steps=200), 20, 0.01) for a in (0.01, 0.1)]
+    variants = [LifelongMetricLearner(OASIS(a, n_steps=200), sharing=0.5) for a in (0.01, 0.1)]
     steps = follow_learner(variants, TASKS, Protocol(load_digits_tasks, (3,)), 5)
     for n, step in enumerate(steps):
         best = prepared(variants[step.parameters["variant"]], 5)
@@ -174,7 +174,7 @@ def test_learners_are_followed_as_they_are():
 
 
 def test_trying_folds_leaves_the_learner_as_it_would_be():
-    variant = [LifelongMetricLearner(OASIS(0.1, n_steps=200), 20, 0.01)]
+    variant = [LifelongMetricLearner(OASIS(0.1, n_steps=200), sharing=0.5)]
     folded = follow_learner(variant, TASKS, Protocol(load_digits_tasks, (1, 3), n_folds=3), 0)
     merged = [t.with_validation() for t in TASKS]
     k = folded[-1].parameters["n_neighbors"]
@@ -203,7 +203,7 @@ def test_ways_to_enrol_that_are_no_list_are_named(ways):
 
 def test_a_joint_classifier_answers_with_labels_of_the_task():
     models = [LogisticRegression(C=c, max_iter=1000) for c in (1e-6, 0.1)]
-    steps = follow_joint(models, False, TASKS, Protocol(load_digits_tasks), 0)
+    steps = follow_joint(models, TASKS, Protocol(load_digits_tasks), 0)
     assert len(steps) == 4
     assert all(np.isnan(steps[0].errors))
     assert steps[-1].parameters == {"variant": 1}
@@ -276,12 +276,12 @@ def test_other_columns_are_not_mixed_in(small, tmp_path):
     ("change", "said"),
     [
         ({"study": "depth"}, "study='depth': give one of"),
-        ({"study": "size", "datasets": ["usps"]}, "dataset='usps': give one of"),
-        ({"study": "size", "datasets": "usps"}, "dataset='usps': give one of"),
-        ({"study": "size", "systems": ["alone"]}, "system='alone': give one of"),
-        ({"study": "size", "systems": []}, "no system is given: name some of"),
-        ({"study": "size", "datasets": []}, "no dataset is given: name some of"),
-        ({"study": "size", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
+        ({"study": "count", "datasets": ["usps"]}, "dataset='usps': give one of"),
+        ({"study": "count", "datasets": "usps"}, "dataset='usps': give one of"),
+        ({"study": "count", "systems": ["alone"]}, "system='alone': give one of"),
+        ({"study": "count", "systems": []}, "no system is given: name some of"),
+        ({"study": "count", "datasets": []}, "no dataset is given: name some of"),
+        ({"study": "count", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, monkeypatch):
