@@ -132,6 +132,7 @@ def whole(least: int, most: float = np.inf) -> Rule:
     return Rule(lambda value: is_whole(value) and least <= value <= most, wanted)
 
 
+# book/door.ipynb#parameters
 def one_of(*choices: Any) -> Rule:
     """Rule for one of a few values."""
     return Rule(lambda value: isinstance(value, Hashable) and value in choices, f"one of {choices}")
