@@ -29,7 +29,7 @@ endif
 .PHONY: help book test test-fast test-studies test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters pictures readme site structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds pictures readme site site_bounds structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

@@ -104,6 +104,17 @@ def test_a_good_cell_builds(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+def test_imports_are_folded_and_icons_have_no_script(tmp_path):
+    folder = small_book(tmp_path / "book", "import os\nimport sys", "print(6 * 7)")
+    done = build(folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    page = (folder / "_build" / "html" / "book" / "toy.html").read_text()
+    assert page.count('<details class="lml-fold"><summary>Imports: 2 lines</summary>') == 1
+    assert "print.js" in page
+    assert "fontawesome.js" not in page
+    assert not (folder / "_build" / "html" / "_static" / "scripts" / "fontawesome.js").exists()
+
+
 def test_a_failing_assertion_fails_the_build_also_the_second_time(tmp_path):
     folder = small_book(tmp_path / "book", "x = 1", "assert 1 == 2")
     for _ in range(2):

@@ -21,6 +21,12 @@ CODE_LINES = 40
 PICTURES = {"image/png", "image/svg+xml"}
 KINDS = ("story", "theory", "workshop", "example", "reference")
 TAUGHT = ("story", "theory")  # pages to learn from: exercises, checks, summary, references
+TAGS = {
+    "nbval-check-output",
+    "remove-output",
+    "folded",  # fold a cell, or do not, whatever the rules say (book/_ext/lml_folds.py)
+    "unfolded",
+}
 RANDOM = re.compile(r"\b(default_rng|RandomState|check_random_state|random_state|seed)\b")
 CHECK = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
 NUMPY_SCALAR = re.compile(r"np\.(u?int|float|longdouble|complex|bool|str_|bytes_|True_|False_)")
@@ -206,6 +212,8 @@ def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
             found.append(f"{where} prints a numpy scalar or -0: format it as a plain number")
     if "nbval-check-output" in cell.metadata.get("tags", []) and not cell.outputs:
         found.append(f"{where} is tagged nbval-check-output but stores no output")
+    if strange := set(cell.metadata.get("tags", [])) - TAGS:
+        found.append(f"{where} has tags that are not on the list: {', '.join(sorted(strange))}")
     if "sys.path" in source:
         found.append(f"{where} edits sys.path")
     return found
@@ -353,6 +361,7 @@ def _uncite(notebook):
         (lambda nb: nb.cells[1].update(execution_count=None), "not executed"),
         (lambda nb: nb.cells[1].update(outputs=[]), "stores no output"),
         (lambda nb: nb.cells[1].metadata.update(tags=[]), "no cell is tagged"),
+        (lambda nb: nb.cells[1].metadata.tags.append("hide-input"), "not on the list: hide-input"),
         (lambda nb: nb.cells[1].update(source="assert 1 < 2"), "no seed"),
         (lambda nb: nb.cells[1].update(source="np.random.seed(0)"), "global random state"),
         (lambda nb: nb.cells[1].update(source="seed = 0"), "check something"),

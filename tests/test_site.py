@@ -83,6 +83,66 @@ def test_a_formula_keeps_the_punctuation_that_touches_it():
     assert formulas[2].parent is paragraph
 
 
+def paragraph(*pieces):
+    """A paragraph of text, formulas ($x) and links (@x)."""
+    found = nodes.paragraph()
+    for piece in pieces:
+        kind = {"$": nodes.math, "@": nodes.reference}.get(piece[0])
+        found += nodes.Text(piece) if kind is None else kind("", "", nodes.Text(piece[1:]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("By ", "@(6.4)", ", ", "$a", ", ", "$b", "."),  # equal pieces of text
+        ("(", "$a", ")", "@(1.1)", "(", "$b", ")"),
+        ("$a", ", ", "$b", ", ", "$c", ", "),
+    ],
+)
+def test_punctuation_is_held_by_position(pieces):
+    text = paragraph(*pieces)
+    said = text.astext()
+    lml_cells.hold_punctuation(None, text, "book/any")
+    assert text.astext() == said
+    assert "," not in [node.astext()[:1] for node in text.findall(nodes.inline)]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (("as in (", "@(6.4)", ") it"), "as in (6.4) it"),
+        (("as in (", "@(6.4)", ", too)"), "as in ((6.4), too)"),
+        (("by (", "@(1.1)", ") and (", "@(1.2)", ")."), "by (1.1) and (1.2)."),
+        (("a (", "@page", ") is"), "a (page) is"),
+        (("by ", "@(1.1)", ")"), "by (1.1))"),
+    ],
+)
+def test_a_link_to_an_equation_has_one_pair_of_brackets(pieces, said):
+    text = paragraph(*pieces)
+    lml_cells.drop_double_brackets(None, text, "book/any")
+    assert text.astext() == said
+
+
+def test_icons_are_drawn_by_their_fonts(tmp_path):
+    scripts = tmp_path / "_static" / "scripts"
+    scripts.mkdir(parents=True)
+    for name in ("fontawesome.js", "fontawesome.js.map", "bootstrap.js"):
+        (scripts / name).write_text("")
+    page = tmp_path / "book" / "a.html"
+    page.parent.mkdir()
+    kept = '<script defer src="../_static/scripts/bootstrap.js?digest=1"></script>'
+    page.write_text(
+        f'<head>\n<script src="../_static/scripts/fontawesome.js?digest=1"></script>{kept}'
+    )
+    app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    lml_cells.drop_icon_script(app, OSError())
+    assert "fontawesome" in page.read_text()
+    lml_cells.drop_icon_script(app, None)
+    assert page.read_text() == f"<head>{kept}"
+    assert [path.name for path in scripts.iterdir()] == ["bootstrap.js"]
+
+
 def test_generated_members_are_left_out_of_the_api_page():
     class Pair(NamedTuple):
         first: int
@@ -159,8 +219,29 @@ def test_the_redirects_of_the_book_lead_to_pages_of_it():
     assert not set(redirects) & pages
 
 
-def test_redirects_are_told_to_sphinx():
+def test_hooks_are_told_to_sphinx():
     told = []
-    app = SimpleNamespace(connect=lambda event, hook, **kwargs: told.append((event, hook)))
+    app = SimpleNamespace(
+        connect=lambda event, hook, **kwargs: told.append((event, hook)),
+        add_node=lambda node, **visitors: told.append(node),
+        add_js_file=told.append,
+    )
     lml_cells.setup(app)
     assert ("build-finished", lml_cells.write_redirects) in told
+    assert told.index(("doctree-resolved", lml_cells.label_exported_cells)) < told.index(
+        ("doctree-resolved", lml_cells.fold_cells)
+    )
+    assert {lml_cells.FoldedCell, lml_cells.FoldedCode, "print.js"} <= {
+        said for said in told if not isinstance(said, tuple)
+    }
+
+
+STYLE = (ROOT / "book" / "_static" / "lml.css").read_text(encoding="utf-8")
+
+
+def test_print_opens_all_folds_with_and_without_a_script():
+    printed = STYLE.partition("@media print")[2]
+    assert "details::details-content" in printed
+    script = (ROOT / "book" / "_static" / "print.js").read_text(encoding="utf-8")
+    assert "beforeprint" in script
+    assert "afterprint" in script

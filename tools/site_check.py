@@ -3,10 +3,14 @@
 Fails on console errors, failed or off-site requests, equations that were not rendered or
 are wider than the text of the desktop page, markup left raw, pictures that are missing or
 have no alternative text, sliders that keys do not move, dead links and anchors, launch links
-to files that do not exist, and sideways overflow.
+to files that do not exist, and sideways overflow; on the phone on captions that are cut, headings
+of three lines and wide equations without a hint that they scroll; in print on what is folded. It
+measures the pages and fails where one is above its bound (tools/site_bounds.toml).
 
-Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. The browser
-is the one named by ``CHROME``, or a chromium or google-chrome on the path.
+Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. With ``--measure``
+it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers the
+bounds of pages that have become shorter. The browser is the one named by ``CHROME``, or a
+chromium or google-chrome on the path.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gzip
 import http.server
 import os
 import re
@@ -21,10 +26,18 @@ import shutil
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
+from tangle import ROOT, toc_files
+
+sys.path.insert(0, str(ROOT / "book" / "_ext"))  # the rules that fold
+
+import site_bounds
+from lml_cells import read_cells
+from lml_folds import folds
 from playwright.sync_api import Page, sync_playwright
-from tangle import ROOT
+from reading import read_book
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 FLAGS = [
@@ -63,8 +76,37 @@ LOOK = """() => {
     room: document.documentElement.clientWidth,
     ids: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
     links: [...document.querySelectorAll('a[href]')].map(e => e.href),
+    hintless: [...document.querySelectorAll('div.math mjx-container')]
+      .filter(e => e.scrollWidth > e.clientWidth + 1)
+      .filter(e => !getComputedStyle(e).backgroundAttachment.includes('local'))
+      .map(e => e.closest('div.math').id),
+    cut: [...document.querySelectorAll('article :is(figcaption, caption)')]
+      .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth)
+      .map(e => e.textContent.trim()),
+    tall: [...document.querySelectorAll('article h2')].filter(e => {
+      const style = getComputedStyle(e);
+      return e.getBoundingClientRect().height > 2.5 * parseFloat(style.lineHeight);
+    }).map(e => e.textContent.replace('#', '').trim()),
   };
 }"""
+MEASURE = """() => {
+  const height = e => e.getBoundingClientRect().height;
+  const article = document.querySelector('article') || document.body;
+  const code = [...article.querySelectorAll('div.highlight')]
+    .filter(e => !e.closest('.cell_output') && e.checkVisibility());
+  const pictures = [...article.querySelectorAll('img, svg, canvas')]
+    .filter(e => height(e) > 60).map(e => e.getBoundingClientRect().top + scrollY);
+  return {
+    screens: document.documentElement.scrollHeight / innerHeight,
+    code: code.reduce((sum, e) => sum + height(e), 0) / height(article),
+    figure: pictures.length ? Math.min(...pictures) / innerHeight : null,
+    folds: article.querySelectorAll('details.lml-fold').length,
+  };
+}"""
+HIDDEN_IN_PRINT = """() => [...document.querySelectorAll('article details')]
+  .filter(e => ![...e.children].slice(1).every(inside => inside.checkVisibility()))
+  .map(e => e.querySelector('summary').textContent.trim())"""
+TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}  # a host sends them compressed
 
 
 LOAD_PICTURES = """() => Promise.all([...document.images].map(i => {
@@ -161,6 +203,57 @@ def page_faults(seen: dict) -> list[str]:
     return faults
 
 
+def phone_faults(seen: dict) -> list[str]:
+    """What is wrong with one page on a phone only."""
+    faults = [f"wide equation without a hint that it scrolls: {name}" for name in seen["hintless"]]
+    faults += [f"caption is cut: {text}" for text in seen["cut"]]
+    return faults + [f"heading of three lines: {text}" for text in seen["tall"]]
+
+
+def print_faults(page: Page) -> list[str]:
+    """What is folded and would be missing on paper."""
+    page.emulate_media(media="print")
+    hidden = page.evaluate(HIDDEN_IN_PRINT)
+    page.emulate_media(media="screen")
+    return [f"not printed: {title}" for title in hidden]
+
+
+@functools.cache
+def sent_bytes(path: Path) -> int:
+    """Bytes of a file as a host sends it."""
+    content = path.read_bytes()
+    return len(gzip.compress(content)) if path.suffix in TEXT else len(content)
+
+
+def measure(page: Page, name: str, url: str, base: str, site: Path) -> dict[str, Any]:
+    """The measures of a page at its first visit: lengths, code, figure, folds, kilobytes."""
+    loaded: set[str] = set()
+
+    def on_request(request) -> None:
+        loaded.add(unquote(urlparse(request.url).path).lstrip("/"))
+
+    page.on("request", on_request)
+    visit(page, url, base)
+    seen = page.evaluate(MEASURE)
+    page.remove_listener("request", on_request)
+    sent = {file: sent_bytes(site / file) for file in loaded if (site / file).is_file()}
+    notebook = ROOT / f"{name}.ipynb"
+    cells, kind = [], None
+    if notebook.exists():
+        cells = [cell for cell in read_cells(notebook, name) if cell]
+        kind = cells[0].kind if cells else None
+    found = [folds(cell) for cell in cells]
+    own = sum(size for file, size in sent.items() if not file.startswith("_static/"))
+    return seen | {
+        "kind": kind,
+        "cells": len(cells),
+        "folded_cells": sum(map(bool, found)),
+        "asked_folds": sum(map(len, found)),
+        "own_kB": own / 1000,
+        "all_kB": sum(sent.values()) / 1000,
+    }
+
+
 def link_faults(links: dict[str, list[str]], ids: dict[str, set[str]], base: str, site: Path):
     """Dead internal links and anchors, and launch links to files that are not there."""
     for page, targets in links.items():
@@ -180,31 +273,52 @@ def link_faults(links: dict[str, list[str]], ids: dict[str, set[str]], base: str
                 yield page, f"dead anchor {link}"
 
 
+def serve(site: Path) -> http.server.ThreadingHTTPServer:
+    """A server of the site on a free port."""
+    handler = functools.partial(QuietHandler, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--site", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--screenshots", type=Path)
+    parser.add_argument("--measure", action="store_true", help="print the measures, check nothing")
+    parser.add_argument("--tighten", action="store_true", help="lower the bounds, check nothing")
     options = parser.parse_args(argv)
     site = options.site.resolve()
     pages = sorted(p.relative_to(site).as_posix() for p in site.rglob("*.html"))
     pages = [p for p in pages if not p.startswith("_")]
     if not pages:
         sys.exit(f"site-check: no pages in {site}: run `make book` first")
-    handler = functools.partial(QuietHandler, directory=str(site))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = serve(site)
     base = f"http://127.0.0.1:{server.server_address[1]}/"
+    bounds = site_bounds.read_bounds()
+    book = read_book(ROOT, bounds["book"]["method"])
+    measured = {}
     faults: list[tuple[str, str]] = []
     ids, links = {}, {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path(), args=FLAGS)
+        width, height = SIZES["desktop"]
+        page = browser.new_page(viewport={"width": width, "height": height})
+        for file in toc_files(ROOT):
+            name = file[0]
+            measured[name] = measure(page, name, urljoin(base, f"{name}.html"), base, site)
+            faults += [(f"{name}.html (print)", fault) for fault in print_faults(page)]
+        page.close()
         for size, (width, height) in SIZES.items():
+            if options.measure or options.tighten:
+                break
             page = browser.new_page(viewport={"width": width, "height": height})
             for name in pages:
                 seen, loading = visit(page, urljoin(base, name), base)
                 ids[name], links[name] = set(seen["ids"]), seen["links"]
                 found = loading + page_faults(seen) + slider_faults(page)
-                faults += [(f"{name} ({size})", f) for f in found]
+                found += phone_faults(seen) if size == "phone" else []
+                faults += [(f"{name} ({size})", fault) for fault in found]
                 if options.screenshots:
                     options.screenshots.mkdir(parents=True, exist_ok=True)
                     shot = options.screenshots / f"{Path(name).stem}-{size}.png"
@@ -212,6 +326,12 @@ def main(argv: list[str] | None = None) -> int:
             page.close()
         browser.close()
     server.shutdown()
+    if options.measure or options.tighten:
+        print(site_bounds.table(measured, book))
+        if options.tighten:
+            site_bounds.write_bounds(site_bounds.tightened(measured, book, bounds))
+        return 0
+    faults += site_bounds.bound_faults(measured, book, bounds)
     faults += list(link_faults(links, ids, base, site))
     for where, fault in faults:
         print(f"site-check: {where}: {fault}")

@@ -37,7 +37,7 @@ MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
 ENUMERATION = re.compile(r"^( *)(?=[A-Za-z]\.(?: |$))")
 OPENING = re.compile(r"[(\[“‘]+$")
 CLOSING = re.compile(r"[.,;:!?)\]”’]+")
-ICONS = re.compile(r'\s*<(?:script|link)\b[^>]*scripts/fontawesome\.js[^>]*>(?:</script>)?')
+ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*scripts/fontawesome\.js[^>]*>(?:</script>)?")
 PARAMETER = re.compile(r"\s*[*\w, ]+ : ")
 SECTION = """
 ## `lml.{name}`
@@ -105,8 +105,6 @@ def check_api(app, env) -> None:
             if f"lml.{module}.{name}" not in shown:
                 message = f"lml.{module}.{name} is not on the API page: it has no docstring"
                 logging.getLogger(__name__).warning(message, location=API)
-
-
 
 
 class FoldedCode(nodes.literal_block):
