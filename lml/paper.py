@@ -133,7 +133,7 @@ class _State(LearnerState):
 
 
 _SCALES = (10, 20, 50)  # nearest samples of each class in a region, section IV-A of the paper
-_BASE_LEARNERS = {"oasis": OASIS, "scml": SCML}
+_BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML()}
 
 
 # book/paper.ipynb#the-class

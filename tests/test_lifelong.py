@@ -12,6 +12,8 @@ from lifelong_streams import NAMES, all_of, learn, make_learner, make_task
 from numpy.testing import assert_allclose
 from scipy import linalg, sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from lml.datasets import load_few_shot_digits, make_embedding_stream
 from lml.lifelong import LifelongMetricLearner, contribution, trimmed
@@ -109,18 +111,17 @@ class Watched(OASIS):
 def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out():
     learner = make_learner(Watched(n_steps=300), n_components=7, code_rank=None)
     candidates, total, chosen = [0.0, 0.3, 0.6, 0.9], np.zeros(4), []
-    codes = {}
-    for number in range(5):
-        X, y = make_task(number % 2, n=31, n_classes=2)  # 16 and 15: 8 of each are learned
-        X[:, 2:] += 0.5 * np.random.default_rng(number).normal(size=(31, 5))
+    for visit, task in enumerate([0, 1, 2, 3, 0]):
+        X, y = make_task(visit % 2, n=31, n_classes=2)  # 16 and 15: 8 of each are learned
+        X[:, 2:] += 0.5 * np.random.default_rng(visit).normal(size=(31, 5))
+        others = [W.to_dense() for u, W in learner.codes_.items() if u != task] if visit else []
         Watched.seen.clear()
-        learner.partial_fit(X, y, task=number)
-        assert len(Watched.seen) == (5 if number else 1)
-        for m, (Z, labels) in zip(candidates if number else (), Watched.seen):
-            P = shared_by_definition(list(codes.values()), m, 7)
-            R = linalg.sqrtm(P).real
+        learner.partial_fit(X, y, task=task)
+        assert len(Watched.seen) == (5 if visit else 1)
+        for m, (Z, labels) in zip(candidates if visit else (), Watched.seen):
+            P = shared_by_definition(others, m, 7)
             # which samples were given: those whose directions in shared coordinates are the same
-            images = X @ R
+            images = X @ linalg.sqrtm(P).real
             images /= np.linalg.norm(images, axis=1, keepdims=True)
             units = Z / np.linalg.norm(Z, axis=1, keepdims=True)
             own = (units @ images.T).argmax(axis=1)
@@ -129,14 +130,24 @@ def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out():
             assert np.bincount(labels).tolist() == [8, 8]
             np.testing.assert_array_equal(labels, y[own])
             rest = np.setdiff1d(np.arange(31), own)
-            W = learned_by_definition(OASIS(n_steps=300), X[own], y[own], P, base_seed(0, number))
+            seed = base_seed(0, task, n_visits=int(visit == 4))
+            W = learned_by_definition(OASIS(n_steps=300), X[own], y[own], P, seed)
             scores = X[rest] @ read_by_definition(W, P) @ X[own].T
             total[candidates.index(m)] += np.sum(y[own][scores.argmax(axis=1)] != y[rest])
+        if visit:
+            np.testing.assert_array_equal(learner._state.mistakes, total)
         chosen.append(candidates[int(total.argmin())])
         assert learner.sharing_ == chosen[-1]
-        codes[number] = learner.codes_[number].to_dense()
     assert len(set(total)) > 1
     assert len(set(chosen)) > 1
+
+
+def test_mistakes_are_remembered_while_the_weight_is_given():
+    learner = learn(make_learner(), NAMES[:2])
+    counted = learner._state.mistakes
+    assert counted.any()
+    learner.set_params(sharing=0.5).partial_fit(*make_task(2), task="given")
+    np.testing.assert_array_equal(learner._state.mistakes, counted)
 
 
 def test_what_is_shared_grows_with_the_other_tasks():
@@ -216,6 +227,8 @@ def test_many_sparse_features_give_the_metrics_of_dense_ones(base, atol, sharing
         (task.name, np.hstack([task.X_train, task.X_train[:, :20] ** 2]), task.y_train)
         for task in load_few_shot_digits(n_tasks=4, n_train=6, random_state=3)
     ]
+    for _, X, _ in few:
+        X[0] *= 1e-3  # a direction that is nearly missed
     models = []
     for form in (np.asarray, sparse.csr_array):
         learner = LifelongMetricLearner(base, sharing=sharing, code_rank=code_rank, random_state=0)
@@ -237,6 +250,8 @@ def test_forgetting_is_as_if_the_task_had_only_taught_those_after_it(digits):
         learner.forget(name)
     assert learner.tasks_ == {}
     assert learner.state_parts_["shared"] == 0
+    with pytest.raises(NotFittedError):
+        check_is_fitted(learner)
 
 
 @pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
@@ -299,6 +314,10 @@ def test_the_ranks_bound_what_is_kept(digits):
     learner.partial_fit(digits[4].X_train, digits[4].y_train, task=digits[0].name)
     assert len(learner.codes_[digits[0].name].core) == 3
     assert_allclose(np.trace(learner._state.total.to_dense()), 4 * 64)
+    none = learned(digits[:2], code_rank=0, sharing=0.5)
+    assert len(none.codes_[digits[1].name].core) == 0
+    M = none.metric_matrix(digits[1].name)
+    assert_allclose(M, M[0, 0] * np.eye(64), atol=1e-12)
     whole = learned(digits[:1], code_rank=None)
     assert len(whole.codes_[digits[0].name].core) > 20
 

@@ -388,7 +388,7 @@ def _twenty_tasks(quick: bool) -> Data:
 
 def _add_task(base: Any, data: Data) -> Result:
     """The time of the last task only."""
-    learner = LifelongMetricLearner(base, n_components=120, random_state=0)
+    learner = LifelongMetricLearner(base, random_state=0)
     for name, task in data["tasks"]:
         begun = clock()
         learner.partial_fit(task.X_train, task.y_train, task=name)
@@ -424,7 +424,6 @@ def _many_tasks(learner: Any, quick: bool) -> Data:
 
 
 _MANY_LML = LifelongMetricLearner(OASIS(n_steps=200), n_components=20, random_state=0)
-_MANY_SHARED = LifelongMetricLearner(OASIS(n_steps=200), random_state=0)
 _MANY_PLDA = LifelongPLDA(20, own_weight=0.25, shrinkage=(0.3, 0.0, 0.0), random_state=0)
 
 
@@ -451,7 +450,7 @@ def _flat(ours: Result, peer: Result) -> tuple[bool, str]:
     return ratio <= 1.5, f"{said}, the worst of the last 64 {worst:.2f} times"
 
 
-# ---- learning in shared coordinates beside learning alone
+# ---- a visit of the lifelong learner beside a fit of its base learner
 
 
 def _one_more(base: Any, load: Callable[..., list[Task]], quick: bool) -> Data:
@@ -589,9 +588,6 @@ ROWS: dict[str, Row] = {
         "task 1,000 against task 10", partial(_many_tasks, _MANY_LML), _late_task, _flat, runs=3),
     "task-1000-plda": Row(
         "task 1,000 against task 10, PLDA", partial(_many_tasks, _MANY_PLDA), _late_task, _flat,
-        runs=3),
-    "task-1000-shared": Row(
-        "task 1,000 against task 10, shared", partial(_many_tasks, _MANY_SHARED), _late_task, _flat,
         runs=3),
     **{f"shared-{sharing}-{name}": Row(
         f"a task beside others, m {sharing}, {name}", partial(_one_more, base, load),
