@@ -215,7 +215,10 @@ def test_a_cluster_of_processes_gives_the_same_rows(tmp_path):
         ("run foo", "data set 'foo' is not known: use some of"),
         ("run isolet-30", "data set 'isolet-30' is not known: use some of"),
         ("transfer --studies depth", "invalid choice: 'depth'"),
-        ("ablations usps --studies penalty", r"no study of \['penalty'\] has the data sets \['usps'\]"),
+        (
+            "ablations usps --studies penalty",
+            r"no study of \['penalty'\] has the data sets \['usps'\]",
+        ),
         ("ablations --studies streams", "no study of"),
     ],
 )
