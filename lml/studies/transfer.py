@@ -855,11 +855,10 @@ STUDIES = {
     "shared": Study(
         (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
     ),
-    "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
-    "sharedscml": Study((*_TABLES, "digits-few"), _as_it_comes("SCML")),
-    "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
-    "tunedlmnn": Study(_TABLES, ("LMNN shared", "LMNN alone")),
-    "tunedscml": Study(_TABLES, ("SCML shared", "SCML alone")),
+    "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
+    "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
+    "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
+    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED)),
 }  # fmt: skip
