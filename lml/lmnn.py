@@ -470,18 +470,18 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         Lower bound of the objective of every metric.
     gap_ : float
         Objective minus bound, as a fraction of the objective.
-    objective_history_ : ndarray of shape (n_iter_ + 1,)
+    objective_history_ : ndarray of shape (n_iter + 1,)
         Objective of each iterate. It may rise in a step; the best iterate is kept.
     n_iter_ : int
         Number of steps taken.
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if X was a data frame whose columns are all named by strings.
 
     See Also
     --------
-    lml.baselines.MultiTaskLMNN : Several tasks with a shared and an own part.
+    lml.baselines.mtlmnn.MultiTaskLMNN : Several tasks with a shared and an own part.
 
     Notes
     -----

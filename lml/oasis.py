@@ -218,12 +218,12 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         Mean hinge before the step, over at most 50 blocks of consecutive steps.
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if X was a data frame whose columns are all named by strings.
 
     See Also
     --------
-    lml.baselines.MultiTaskOASIS : Several tasks that are learned together.
+    lml.baselines.omtrsl.MultiTaskOASIS : Several tasks that are learned together.
 
     Notes
     -----

@@ -397,12 +397,12 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         Number of triplets of the samples.
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if X was a data frame whose columns are all named by strings.
 
     See Also
     --------
-    lml.baselines.MultiTaskSCML : Several tasks that share their directions.
+    lml.baselines.mtscml.MultiTaskSCML : Several tasks that share their directions.
 
     Notes
     -----
