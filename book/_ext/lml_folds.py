@@ -198,7 +198,8 @@ def _units(tree: ast.Module, cell: Cell) -> Iterator[_Unit]:
 def _members(node: ast.ClassDef, cell: Cell, equation: bool) -> Iterator[_Unit]:
     """The head of a class, its docstring and its members."""
     lines = cell.lines
-    private = node.name.startswith("_") and cell.exported and not equation
+    declares = "Protocol" in map(ast.unparse, node.bases)  # and implements nothing
+    private = node.name.startswith("_") and cell.exported and (declares or not equation)
     helper = HELPERS if private and cell.kind not in MILD else None
     first = node.body[0]
     rest = _docstring_rest(node, lines)
