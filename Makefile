@@ -13,6 +13,8 @@ JOBS ?= auto
 # start-up files and history the user has.
 export JUPYTER_PREFER_ENV_PATH := 1
 export IPYTHONDIR := $(CURDIR)/$(VENV)/ipython
+KERNEL := $(VENV)/ipython/profile_default/ipython_kernel_config.py
+export MATPLOTLIBRC := $(CURDIR)/book/matplotlibrc
 export PATH := $(BIN):$(PATH)
 # Two or more processes at once: one BLAS thread each.
 export OMP_NUM_THREADS ?= 1
@@ -27,7 +29,7 @@ endif
 .PHONY: help book test test-fast test-studies test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds readme site site_bounds structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds pictures readme site site_bounds structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,12 +40,13 @@ $(VENV)/pins: requirements/newest.txt
 	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements/newest.txt
-	@mkdir -p $(VENV)/ipython/profile_default
-	@printf '%s\n' 'c.IPKernelApp.log_level = "ERROR"' 'c.HistoryManager.enabled = False' \
-	  > $(VENV)/ipython/profile_default/ipython_kernel_config.py
 	@touch $@
 
-$(VENV)/ready: $(VENV)/pins pyproject.toml
+$(KERNEL): tools/ipython_kernel_config.py $(VENV)/pins
+	@mkdir -p $(@D)
+	@cp $< $@
+
+$(VENV)/ready: $(VENV)/pins $(KERNEL) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 

@@ -10,7 +10,6 @@ from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.plda.learner import LifelongPLDA
 from lml.scml import SCML
-from lml.shared import SharedMetricLearner
 from lml.single_task import TaskTransformer
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
     "OffDiagonalLearner",
-    "SharedMetricLearner",
     "TaskTransformer",
 ]
 

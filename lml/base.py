@@ -35,10 +35,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
 
+from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
     Field,
@@ -66,10 +67,18 @@ from lml.utils.validation import (
     check_two_classes,
     column_names,
     encode_labels,
+    one_of,
     whole,
 )
 
-__all__ = ["COMMON_FIELDS", "BaseLifelongLearner", "LearnerState", "Record"]
+__all__ = [
+    "COMMON_FIELDS",
+    "BaseLearnerMixin",
+    "BaseLifelongLearner",
+    "LearnerState",
+    "Record",
+    "base_learner_rule",
+]
 
 
 # book/shell.ipynb#the-state
@@ -350,7 +359,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
+        Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
         """
         now = copy.copy(self)
         now._check_parameters()
@@ -384,7 +393,7 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 34 (state), eqs. (state-round-trip) and (state-bound).
+        Derived in chapter 33 (state), eqs. (state-round-trip) and (state-bound).
         """
         meta, arrays = read_state(path, cls._kind)
         with reading(path):
@@ -393,8 +402,53 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
             learner = cls(**decode_parameters(meta["parameters"], arrays))
             learner._check_parameters()
             state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
-            if state is not None and state.columns is not None:
+            if state is not None:
+                numbers = [record.number for record in state.tasks.values()]
+                rising = sorted(set(numbers)) == numbers
+                expect(rising, "numbers of the tasks", numbers, "different and rising")
                 n = state.n_features
-                expect(len(state.columns) == n, "columns", state.columns, f"{n} different names")
+                named = state.columns is None or len(state.columns) == n
+                expect(named, "columns", state.columns, f"{n} different names")
             learner._state = state
         return learner
+
+
+# book/shell.ipynb#a-base-learner-for-each-task
+class BaseLearnerMixin:
+    """A parameter ``base_learner``: a word, or an instance that learns the metric of one task.
+
+    A learner inherits it before `BaseLifelongLearner` and gives ``_base_learners``, the table of
+    its words. Its rule for the parameter is ``base_learner_rule(_base_learners)``.
+    """
+
+    _base_learners: ClassVar[Mapping[str, Any]]
+    base_learner: Any
+
+    def _base(self) -> Any:
+        """The base learner of a word, or the one that was given."""
+        learner = self.base_learner
+        return self._base_learners[learner] if isinstance(learner, str) else learner
+
+    def _fit_base(
+        self, X: Matrix, y: Indices, seed: int, metric_type: str | None
+    ) -> tuple[FactoredMetric, str]:
+        """The metric that a clone of the base learner finds, and its type, the known one if any."""
+        learner = clone(self._base())
+        if "random_state" in learner.get_params():
+            learner.set_params(random_state=seed)
+        metric, found = fitted_metric(learner, "base_learner", X, y)
+        if found != (metric_type or found):
+            raise ValueError(
+                f"the base learner gives a {found}, the earlier tasks have a {metric_type}: use one"
+                " kind in one learner"
+            )
+        return metric, found
+
+
+def base_learner_rule(words: Iterable[str]) -> Rule:
+    """Rule for a parameter that is one of these words or a metric learner."""
+    named = one_of(*words)
+    return Rule(
+        lambda value: named.allows(value) or METRIC_LEARNER.allows(value),
+        f"one of {tuple(words)} or a metric learner",
+    )

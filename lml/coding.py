@@ -2,7 +2,7 @@
 """Code one metric in a dictionary: min over W of 1/2 ||L'WL - M||^2 + strength ||W||_1,off.
 
 One soft threshold when the dictionary's rows are orthonormal, otherwise FISTA with
-backtracking and adaptive restart. Every result carries its certificate: the distance of
+backtracking and adaptive restart. Every result carries its KKT residual: the distance of
 minus the gradient to the subdifferential of the penalty.
 """
 
@@ -82,7 +82,7 @@ class _Penalty(_Proximal, Protocol):
 
     def value(self, W: Floats) -> float: ...
 
-    def certificate(self, W: Floats, gradient: Floats) -> float: ...
+    def kkt_residual(self, W: Floats, gradient: Floats) -> float: ...
 
 
 # book/coding.ipynb#the-proximal-gradient-step
@@ -154,7 +154,7 @@ def fista_iterates(
     step : float
         The step size that led to W_k.
     bound : float
-        The certificate at W_k is at most this; 0 at the start, where there is no bound.
+        The KKT residual at W_k is at most this; 0 at the start, where there is no bound.
 
     Notes
     -----
@@ -206,12 +206,12 @@ class CodingResult:
         The minimiser found.
     objective : float
         f(code) + g(code).
-    certificate : float
+    kkt_residual : float
         Distance of minus the gradient at the code to the subdifferential of the penalty.
     n_iter : int
         Proximal steps taken (0: the start was optimal, or the closed form applied).
     converged : bool
-        Whether the certificate is at most ``tol`` times the scale.
+        Whether the KKT residual is at most ``tol`` times the scale.
     objective_history : ndarray of shape (n_iter + 1,)
         The objective at the start and after every step.
     step : float
@@ -220,7 +220,7 @@ class CodingResult:
 
     code: Floats
     objective: float
-    certificate: float
+    kkt_residual: float
     n_iter: int
     converged: bool
     objective_history: Floats
@@ -246,17 +246,17 @@ def fista(
     smooth : callable
         ``smooth(W)`` returns (value, gradient) of a differentiable convex function.
     penalty : object
-        Has ``value(W)``, ``prox(W, step)`` and ``certificate(W, gradient)``.
+        Has ``value(W)``, ``prox(W, step)`` and ``kkt_residual(W, gradient)``.
     init : array-like
         The first iterate W_0; it is not modified.
     step : float, default=1.0
         First step size tried; backtracking halves it and it never grows again.
     tol : float, default=1e-8
-        Stop when the certificate is at most ``tol * scale``.
+        Stop when the KKT residual is at most ``tol * scale``.
     max_iter : int, default=500
         Largest number of proximal steps.
     scale : float, optional
-        Unit of the certificate; the norm of the gradient at zero when left out.
+        Unit of the KKT residual; the norm of the gradient at zero when left out.
     restart : bool, default=True
         Set the momentum back when it points uphill.
     affine_gradient : bool, default=False
@@ -302,18 +302,18 @@ def fista(
                 f"the objective at init is {history[0]} and scale is {scale}: both must be"
                 " finite; rescale the problem"
             )
-        # far from a minimiser the bound of (coding-screen) saves the certificate
+        # far from a minimiser the bound of (coding-screen) saves the KKT residual
         if 10 * tol * scale < bound < np.inf and n_iter < max_iter:
             continue
-        certificate = penalty.certificate(W, gradient)
-        if not certificate > tol * scale or n_iter >= max_iter:
+        kkt_residual = penalty.kkt_residual(W, gradient)
+        if not kkt_residual > tol * scale or n_iter >= max_iter:
             break
     return CodingResult(
         code=W,
         objective=history[-1],
-        certificate=certificate,
+        kkt_residual=kkt_residual,
         n_iter=n_iter,
-        converged=bool(certificate <= tol * scale),
+        converged=bool(kkt_residual <= tol * scale),
         objective_history=np.array(history),
         step=last_step,
     )
@@ -373,7 +373,7 @@ class _HalfL1:
         out[self.d :] -= w[self.d :].clip(-cut, cut)
         return out
 
-    def certificate(self, w: Floats, gradient: Floats) -> float:
+    def kkt_residual(self, w: Floats, gradient: Floats) -> float:
         off = w[self.d :]
         slope = gradient[self.d :]
         away = gradient.copy()
@@ -412,7 +412,7 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
 
 # book/coding.ipynb#the-package-s-function
 def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
-    """Scale of the certificate and norm of A; an error where squares leave the floats."""
+    """Scale of the KKT residual and norm of A; an error where squares leave the floats."""
     gram_size = scaled_norm(smooth.gram)
     projected_size = scaled_norm(smooth.projected)
     with np.errstate(over="ignore"):
@@ -450,7 +450,7 @@ def code_metric(
     code_penalty : float
         Strength of the off-diagonal l1 penalty, >= 0, in the units of M.
     tol : float, default=1e-8
-        Stop when the certificate is at most ``tol * ||L M L'||_F``.
+        Stop when the KKT residual is at most ``tol * ||L M L'||_F``.
     max_iter : int, default=500
         Largest number of proximal steps.
     init : array-like of shape (d, d), optional
@@ -526,8 +526,8 @@ def code_metric(
     )
     if not result.converged:
         warnings.warn(
-            f"code_metric stopped after {result.n_iter} steps with certificate"
-            f" {result.certificate:.2e}; tol asks for {tol * scale:.2e}. The condition number of"
+            f"code_metric stopped after {result.n_iter} steps with KKT residual"
+            f" {result.kkt_residual:.2e}; tol asks for {tol * scale:.2e}. The condition number of"
             f" the problem is {np.linalg.cond(smooth.gram) ** 2:.1e}: raise max_iter, or make the"
             " rows of dictionary orthonormal (then one soft threshold is exact)",
             ConvergenceWarning,

@@ -99,7 +99,7 @@ def average_accuracy(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
     Lopez-Paz and Ranzato (2017).
 
     Examples
@@ -133,7 +133,7 @@ def backward_transfer(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 36 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -170,7 +170,7 @@ def forgetting(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Derived in chapter 36 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
     Chaudhry et al. (2018), who also count accuracies from before a task's arrival.
 
     Examples
@@ -210,7 +210,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 36 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -295,7 +295,7 @@ class LifelongKNeighborsClassifier(BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
+    Derived in chapter 36 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
     The metric is read at prediction time, so predictions change when the learner moves. A
     distance is projected onto the positive semi-definite matrices before it is used.
     """
@@ -428,7 +428,7 @@ class StreamResult:
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
     task_names: tuple[Hashable, ...]
@@ -509,7 +509,7 @@ def evaluate_stream(
 
     Notes
     -----
-    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """

@@ -50,18 +50,21 @@ def _labeled_samples(X: MatrixLike, y: LabelsLike) -> tuple[Matrix, Indices]:
 
 # book/fisher.ipynb#two-scatters
 def class_means(X: Matrix, codes: Indices) -> tuple[Indices, Floats]:
-    """Size and mean of each class.
+    """Compute size and mean of each class.
 
     Parameters
     ----------
     X : {ndarray, CSR matrix} of shape (n_samples, n_features)
+        Samples.
     codes : ndarray of int, shape (n_samples,)
-        The class of each sample, from 0; no class is empty.
+        Class of each sample, from 0; no class is empty.
 
     Returns
     -------
     counts : ndarray of int, shape (n_classes,)
+        Number of samples of each class.
     means : ndarray of shape (n_classes, n_features)
+        Mean of the samples of each class.
 
     Notes
     -----
@@ -90,19 +93,21 @@ def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
 
 
 def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
-    """Within-class and between-class scatter of labelled rows.
+    """Compute the within-class and the between-class scatter of labeled samples.
 
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Rows. The results are dense, so n_features should be moderate.
+        Samples. The results are dense, so n_features should be moderate.
     y : array-like of shape (n_samples,)
-        Labels of any hashable type, of at least two classes.
+        Class of each sample, of any hashable type; at least two classes.
 
     Returns
     -------
-    within, between : ndarrays of shape (n_features, n_features)
-        Sums, not averages; together they are the scatter of the centred rows.
+    within : ndarray of shape (n_features, n_features)
+        Sum, not average, over the samples of their deviation from the mean of their class.
+    between : ndarray of shape (n_features, n_features)
+        The same for the class means. Both together are the scatter of the centered samples.
 
     Raises
     ------
@@ -143,18 +148,18 @@ def _leading_eigenvectors(A: Floats, n_directions: int) -> Floats:
 
 
 def leading_directions(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
-    """Directions of the largest ratios of between scatter to ridged within scatter.
+    """Find directions of the largest ratios of between scatter to within scatter.
 
     Parameters
     ----------
     within : ndarray of shape (n_features, n_features)
-        The within scatter.
+        Within-class scatter.
     gamma : ndarray of shape (n_classes, n_features)
-        Gamma with Gamma' Gamma the between scatter.
+        Gamma. Gamma' Gamma is the between-class scatter.
     ridge : float
         Added to the diagonal of the within scatter.
     n_directions : int
-        How many directions at most.
+        Largest number of directions.
 
     Returns
     -------
@@ -201,16 +206,16 @@ def _coordinates(X: Matrix) -> tuple[Floats, Floats]:
 
 
 def fix_signs(V: Floats) -> Floats:
-    """Rows scaled to unit length, the entry of largest magnitude positive.
+    """Scale directions to unit length and make their entry of largest magnitude positive.
 
     Parameters
     ----------
-    V : ndarray of shape (n_rows, n_features)
-        No row is zero.
+    V : ndarray of shape (n_directions, n_features)
+        Directions, none of them zero.
 
     Returns
     -------
-    ndarray of shape (n_rows, n_features)
+    directions : ndarray of shape (n_directions, n_features)
     """
     largest = V[np.arange(len(V)), np.abs(V).argmax(axis=1)]
     return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
@@ -266,18 +271,18 @@ def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: fl
 def fisher_directions(
     X: MatrixLike, y: LabelsLike, n_directions: int | None = None, regularization: float = 1.0
 ) -> Floats:
-    """Directions along which the classes lie far apart compared with their spread.
+    """Find directions along which the classes lie far apart compared with their spread.
 
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Rows. CSR rows are not made dense; with n_samples < n_features nothing of size
-        n_features x n_features is formed.
+        Samples. A CSR matrix is not made dense. If there are fewer samples than features, no
+        n_features x n_features matrix is formed.
     y : array-like of shape (n_samples,)
-        Labels of any hashable type, of at least two classes.
+        Class of each sample, of any hashable type; at least two classes.
     n_directions : int or None, default=None
-        How many directions, at least 1. None, or a number above (classes - 1), gives
-        (classes - 1).
+        Number of directions, at least 1. None, or a number above n_classes - 1, gives
+        n_classes - 1.
     regularization : float, default=1.0
         Ridge added to the within scatter, in units of its average diagonal, at least 0.
         Zero needs a nonsingular within scatter.
@@ -285,8 +290,8 @@ def fisher_directions(
     Returns
     -------
     directions : ndarray of shape (n_found, n_features)
-        Unit rows, the best first; the entry of largest magnitude is positive. n_found is
-        below n_directions where the class means span fewer dimensions.
+        Unit directions, the best first; the entry of largest magnitude is positive. Fewer
+        than n_directions are found if the class means span fewer dimensions.
 
     Raises
     ------
@@ -318,15 +323,16 @@ def fisher_directions(
 def local_regions(
     X: Matrix, codes: Indices, n_regions: int, scales: Sequence[int], random_state: Seed = None
 ) -> list[Indices]:
-    """Samples of many small regions: those of each class that are nearest to a center.
+    """Find the samples of many small regions: those of each class nearest to a center.
 
     Parameters
     ----------
     X : {ndarray, CSR matrix} of shape (n_samples, n_features)
+        Samples.
     codes : ndarray of int, shape (n_samples,)
-        The class of each sample, from 0; no class is empty.
+        Class of each sample, from 0; no class is empty.
     n_regions : int
-        Number of centers, which are means of k-means clusters; fewer where samples coincide.
+        Number of centers. They are the means of k-means clusters, fewer if samples coincide.
     scales : sequence of int
         Samples of each class in a region.
     random_state : int, RandomState instance or None, default=None
@@ -334,7 +340,7 @@ def local_regions(
 
     Returns
     -------
-    list of ndarrays of int
+    regions : list of ndarrays of int
         For each scale, the sample numbers of each region, ascending.
 
     Notes
@@ -375,19 +381,19 @@ def local_fisher_basis(
     random_state: Seed = None,
     regularization: float = 1.0,
 ) -> Floats:
-    """Fisher directions of many small regions.
+    """Collect Fisher directions of many small regions.
 
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Rows; CSR rows are not made dense.
+        Samples. A CSR matrix is not made dense.
     y : array-like of shape (n_samples,)
-        Labels of any hashable type, of at least two classes.
+        Class of each sample, of any hashable type; at least two classes.
     n_basis : int
         Number of directions to collect, at least 1.
     scales : sequence of int or None, default=None
-        Rows of each class in a region. None: (50, 20) for more than 50 features, else
-        (10, 20).
+        Samples of each class in a region. None takes (50, 20) for more than 50 features and
+        (10, 20) otherwise.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means.
     regularization : float, default=1.0
@@ -396,9 +402,9 @@ def local_fisher_basis(
     Returns
     -------
     basis : ndarray of shape (n_found, n_features)
-        Unit rows, ordered by scale, region, and quality within the region. n_found is
-        n_basis unless the rows are too few to have so many regions. Rows may repeat:
-        see `basis_rank`.
+        Unit directions, ordered by scale, region, and quality within the region. Fewer than
+        n_basis are found if the samples are too few to form so many regions. Directions may
+        repeat: see `basis_rank`.
 
     Raises
     ------
@@ -454,19 +460,20 @@ def local_directions(
 
 # book/fisher.ipynb#the-rank-of-a-basis
 def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
-    """Numerical rank of a set of directions.
+    """Compute the numerical rank of a set of directions.
 
     Parameters
     ----------
     F : array-like of shape (n_basis, n_features)
-        Directions as rows; may be empty.
+        Directions; may be empty.
     tol : float or None, default=None
-        Singular values up to tol times the largest count as zero. None: the larger
+        Singular values up to tol times the largest count as zero. None takes the larger
         dimension of F times the machine precision.
 
     Returns
     -------
     rank : int
+        Number of singular values above the tolerance.
 
     Notes
     -----

@@ -7,25 +7,18 @@ directions; its rows are orthonormal throughout.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils import check_random_state
 
-from lml.fisher import basis_rank, fix_signs, local_fisher_basis
+from lml.fisher import fix_signs, local_fisher_basis
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_dense, check_matrix, optional, whole
 
-__all__ = [
-    "DictionaryReport",
-    "complete_dictionary",
-    "initial_dictionary",
-    "orthonormal_rows",
-    "residual_directions",
-]
+__all__ = ["complete_dictionary", "initial_dictionary", "orthonormal_rows", "residual_directions"]
 
 
 # book/initialization.ipynb#an-orthonormal-basis-of-the-row-space
@@ -191,44 +184,18 @@ def complete_dictionary(
         )
     whole(1).check("n_components", n_components)
     d = min(n_components, X.shape[1])
-    return _complete(start, X, d, center, check_random_state(random_state))[0]
+    return _complete(start, X, d, center, check_random_state(random_state))
 
 
 # book/initialization.ipynb#step-2-completion
-def _complete(
-    L: Floats, X: Matrix, d: int, center: bool, rng: np.random.RandomState
-) -> tuple[Floats, int, int]:
-    """Orthonormal rows completed to d, and how many came from the residual and from chance."""
-    n_given = min(len(L), d)
+def _complete(L: Floats, X: Matrix, d: int, center: bool, rng: np.random.RandomState) -> Floats:
+    """Orthonormal rows completed to d: directions of the residual, then random ones."""
     if len(L) < d:
         residual = residual_directions(L, X, d - len(L), center, rng)
         L = orthonormal_rows(np.vstack([L, residual]))
-    n_residual = min(len(L), d) - n_given
     while len(L) < d:  # once, unless a draw is dependent
         L = orthonormal_rows(np.vstack([L, rng.standard_normal((d - len(L), L.shape[1]))]))
-    return L[:d], n_residual, d - n_given - n_residual
-
-
-# book/initialization.ipynb#step-3-how-much-of-each
-class DictionaryReport(NamedTuple):
-    """Where the rows of an initial dictionary come from.
-
-    Attributes
-    ----------
-    n_basis : int
-        Local Fisher directions that were computed.
-    basis_rank : int
-        Their numerical rank.
-    n_fisher, n_residual, n_random : int
-        Rows of the dictionary from the Fisher directions, from the principal components
-        of the residual, and drawn at random; their sum is the number of rows.
-    """
-
-    n_basis: int
-    basis_rank: int
-    n_fisher: int
-    n_residual: int
-    n_random: int
+    return L[:d]
 
 
 # book/initialization.ipynb#step-3-how-much-of-each
@@ -240,8 +207,7 @@ def initial_dictionary(
     random_state: Seed = None,
     n_basis: int | None = None,
     center: bool = True,
-    return_report: bool = False,
-) -> Any:
+) -> Floats:
     """Orthonormal dictionary from the rows of the first task.
 
     Parameters
@@ -262,15 +228,11 @@ def initial_dictionary(
     center : bool, default=True
         Whether the mean of the rows is subtracted before the completion; False for a
         similarity of rows that are not centred.
-    return_report : bool, default=False
-        Whether to return the report as well.
 
     Returns
     -------
-    dictionary : ndarray of shape (min(n_components, n_features), n_features)
-        Orthonormal rows.
-    report : DictionaryReport
-        Only with return_report=True.
+    ndarray of shape (min(n_components, n_features), n_features)
+        Orthonormal rows: Fisher directions first, then those of the residual, then random ones.
 
     Raises
     ------
@@ -287,11 +249,8 @@ def initial_dictionary(
     Examples
     --------
     >>> X = [[0.0, 0.0, 1.0], [0.0, 2.0, 1.0], [3.0, 0.0, 1.0], [3.0, 2.0, 1.0]]
-    >>> L, report = initial_dictionary(
-    ...     X, ["a", "a", "b", "b"], 3, random_state=0, return_report=True
-    ... )
-    >>> L.shape, report.n_random
-    ((3, 3), 1)
+    >>> initial_dictionary(X, ["a", "a", "b", "b"], 3, random_state=0).shape
+    (3, 3)
     """
     X = check_matrix(X)
     whole(1).check("n_components", n_components)
@@ -301,13 +260,4 @@ def initial_dictionary(
     if n_basis is None:
         n_basis = -(-d // 4)  # a quarter, rounded up
     basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
-    start = orthonormal_rows(basis)
-    dictionary, n_residual, n_random = _complete(start, X, d, center, rng)
-    report = DictionaryReport(
-        n_basis=len(basis),
-        basis_rank=basis_rank(basis),
-        n_fisher=d - n_residual - n_random,
-        n_residual=n_residual,
-        n_random=n_random,
-    )
-    return (dictionary, report) if return_report else dictionary
+    return _complete(orthonormal_rows(basis), X, d, center, rng)

@@ -1,64 +1,162 @@
 # Generated from book/lifelong.ipynb by tools/tangle.py: edit the chapter.
-"""The lifelong learner: tasks one after another, one dictionary, one small code a task.
+"""The lifelong learner: each task is learned in the coordinates that the others have shaped.
 
-`LifelongMetricLearner` runs a base metric learner on each new task, codes its metric in
-the shared dictionary and moves the dictionary, without any row of an earlier task.
+`LifelongMetricLearner` keeps one shared metric, the mean of what the tasks contribute, and a code of
+low rank for each task. A base learner sees the samples of a task in the coordinates of the shared
+metric; when that moves, the metrics of all tasks move with it. No samples are kept.
 """
 
-import contextlib
-import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import warnings
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import joblib
 import numpy as np
+from scipy import linalg, sparse
 
-from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState
-from lml.dictionary import (
-    DictionaryStep,
-    GradientMemory,
-    MovingCodes,
-    descend,
-    keep_codes,
-    step_objective,
+from lml.base import (
+    COMMON_FIELDS,
+    BaseLearnerMixin,
+    BaseLifelongLearner,
+    LearnerState,
+    base_learner_rule,
 )
-from lml.initialization import initial_dictionary
-from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
+from lml.lmnn import LMNN
+from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest
 from lml.oasis import OASIS
-from lml.penalties import OffDiagonalL1, soft_threshold
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
-from lml.state import (
-    ArrayField,
-    Field,
-    OptionalField,
-    RecordField,
-    TableField,
-    ValueField,
-    expect,
-)
-from lml.triplets import draw_triplets, hinge_with_gradient, neighbor_triplets
-from lml.utils.linalg import is_symmetric, times_transpose
+from lml.state import ArrayField, Field, OptionalField, RecordField, TableField, ValueField, expect
+from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, Seed
-from lml.utils.validation import (
-    Rule,
-    check_parameters,
-    flag,
-    one_of,
-    optional,
-    real,
-    seed,
-    whole,
-)
+from lml.utils.validation import Rule, jobs, one_of, optional, real, seed, whole
 
-__all__ = ["LifelongMetricLearner", "TaskRecord", "residual_step"]
+__all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
 
-# book/lifelong.ipynb#the-class
+# book/lifelong.ipynb#the-shared-metric
+def _shared_metric(state: "_State", task: Hashable, sharing: float) -> FactoredMetric:
+    """P of a task, eq. (shared-metric): the identity, and the mean of the other tasks' parts."""
+    own = task in state.codes
+    n_others = len(state.codes) - own
+    if not n_others:
+        return FactoredMetric.identity(state.n_features)
+    others = state.total
+    if own:
+        others = others - contribution(state.codes[task])
+    identity = FactoredMetric.identity(state.n_features, 1 - sharing)
+    # the positive part: what was cut from the sum may leave a trace of the own part
+    return (identity + (sharing / n_others) * others).psd()
+
+
+# book/lifelong.ipynb#learn-and-read
+def _in_features(code: FactoredMetric, shared: FactoredMetric) -> FactoredMetric:
+    """R W R, the metric of a code, eq. (shared-read)."""
+    rows = shared.root()._apply(code.factor)
+    return code.alpha * shared + FactoredMetric._trusted(0.0, rows, code.core)
+
+
+# book/lifelong.ipynb#what-a-task-contributes
+def contribution(code: FactoredMetric) -> FactoredMetric:
+    """What a task adds to the shared metric, of trace D.
+
+    Parameters
+    ----------
+    code : FactoredMetric
+        W, the code of a task: orthonormal factor rows and a diagonal core.
+
+    Returns
+    -------
+    FactoredMetric
+        Positive semi-definite, with the factor of the code. The identity where all eigenvalues of
+        the code are equal.
+
+    Notes
+    -----
+    Derived in chapter 16 (lifelong), eq. (shared-contribution).
+    """
+    D = code.n_features
+    n_rest = D - len(code.core)
+    own = code.alpha + code.core  # eigenvalues; the other n_rest of them are alpha
+    mean = (own.sum() + n_rest * code.alpha) / D
+    spread = np.sqrt((np.sum((own - mean) ** 2) + n_rest * (code.alpha - mean) ** 2) / D)
+    if spread <= np.finfo(float).eps * abs(mean):
+        return FactoredMetric.identity(D)
+    weights = np.maximum(1 + (own - mean) / spread, 0.0)
+    base = max(1 + (code.alpha - mean) / spread, 0.0)
+    trace = weights.sum() + n_rest * base
+    scale = D / trace
+    return FactoredMetric._trusted(scale * base, code.factor, scale * (weights - base))
+
+
+# book/lifelong.ipynb#a-sum-that-keeps-its-size
+def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
+    """The nearest metric c I + (a symmetric matrix of some rank); the trace stays.
+
+    Parameters
+    ----------
+    metric : FactoredMetric
+        Its symmetric part counts.
+    rank : int >= 0
+        How many directions keep eigenvalues of their own. The others share c, the mean of
+        theirs.
+
+    Returns
+    -------
+    FactoredMetric
+        With orthonormal factor rows and a diagonal core.
+
+    Notes
+    -----
+    Derived in chapter 16 (lifelong), eq. (shared-trimmed).
+    """
+    values, rows = metric._spectrum()  # rising, relative to alpha
+    kept, mean = _least_spread(values, metric.n_features, rank)
+    return FactoredMetric._trusted(metric.alpha + mean, rows[kept], values[kept] - mean)
+
+
+def _least_spread(values: Floats, n_features: int, rank: int) -> tuple[Indices, float]:
+    """The eigenvalues to keep, and the mean of the others; all but `values` are zero."""
+    if len(values) <= rank:
+        return np.arange(len(values)), 0.0
+    n_zeros = n_features - len(values)  # they are cut together
+    below = int(np.searchsorted(values, 0.0))
+    spectrum = np.insert(values, below, np.zeros(n_zeros))
+    n_cut = n_features - rank
+    first = np.arange(rank + 1)  # where the list of those that are cut may begin
+    if n_zeros:
+        first = first[(first <= below) & (first + n_cut >= below + n_zeros)]
+    sums = np.concatenate([[0.0], np.cumsum(spectrum)])
+    squares = np.concatenate([[0.0], np.cumsum(spectrum**2)])
+    means = (sums[first + n_cut] - sums[first]) / n_cut
+    spread = squares[first + n_cut] - squares[first] - n_cut * means**2
+    best = int(np.argmin(spread))
+    begin = first[best]
+    return np.r_[:begin, begin + n_cut - n_zeros : len(values)], float(means[best])
+
+
+# book/lifelong.ipynb#how-much-to-share
+def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
+    """Samples to learn from and to ask: half of each class, the larger half to learn from.
+
+    Nobody is asked where the rest has no pair of one class.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]  # class by class, shuffled within
+    counts = np.bincount(y)
+    if counts.max() < 3:
+        return order, order[:0]
+    place = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    learned = place < np.repeat((counts + 1) // 2, counts)
+    return order[learned], order[~learned]
+
+
+# book/lifelong.ipynb#the-learner
 @dataclass(frozen=True)
 class TaskRecord:
-    """What a `LifelongMetricLearner` notes about a task; it holds no rows.
+    """What a `LifelongMetricLearner` notes about a task; it holds no samples.
 
     Attributes
     ----------
@@ -66,117 +164,87 @@ class TaskRecord:
         Position in the order of first appearance, from 0.
     classes : tuple
         Labels, in the order in which they were first seen.
-    n_rows, n_visits : int
-        Rows and calls of ``partial_fit`` over all visits.
-    target_norm : float
-        Frobenius norm of the last target.
-    captured : float
-        Share of its squared norm that the dictionary holds, in [0, 1].
-    certificate : float
-        Distance of the code from optimality; rounding for orthonormal rows.
-    off_diagonal : float
-        Share of the off-diagonal entries of the code that are not zero.
-    loss_before, loss_after : float
-        Mean hinge of the coded metric before and after the dictionary moved.
-
-    Notes
-    -----
-    Derived in chapter 15 (lifelong), eqs. (lifelong-captured) and (lifelong-average).
+    n_samples, n_visits : int
+        Samples and calls of ``partial_fit`` over all visits.
+    sharing : float
+        m at the last visit.
     """
 
     number: int
     classes: tuple[Any, ...]
-    n_rows: int
+    n_samples: int
     n_visits: int
-    target_norm: float
-    captured: float
-    certificate: float
-    off_diagonal: float
-    loss_before: float
-    loss_after: float
+    sharing: float
 
 
-# book/lifelong.ipynb#the-class
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _State(LearnerState):
     """What a `LifelongMetricLearner` knows after some visits; it never changes."""
 
-    dictionary: Any = None  # Floats of shape (d, D) after the first task
-    codes: MovingCodes = field(default_factory=MovingCodes)
-    memory: GradientMemory | None = None
+    total: Any = None  # FactoredMetric: the sum of all contributions, after the first task
+    codes: dict[Any, FactoredMetric] = field(default_factory=dict)
+    mistakes: Any = None  # Floats: of each candidate for m, on samples left out, over all tasks
+    sharing: float = 0.0  # m, as it was at the last visit
     metric_type: Any = None  # "similarity" or "distance" after the first task
 
 
-# book/lifelong.ipynb#the-class
-_BASE_LEARNERS = {"oasis": OASIS, "scml": SCML}
-_BASE_LEARNER = Rule(
-    lambda value: not isinstance(value, str) or value in _BASE_LEARNERS,
-    f"one of {tuple(_BASE_LEARNERS)} or a metric learner",
-)
+def _noted(
+    state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
+) -> TaskRecord:
+    """The record of a task after a visit."""
+    known = state.tasks.get(task)
+    return TaskRecord(
+        number=state.number(task),
+        classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
+        n_samples=n_samples + (known.n_samples if known else 0),
+        n_visits=1 + (known.n_visits if known else 0),
+        sharing=sharing,
+    )
 
 
-class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
-    """Metrics of tasks that arrive one after another, M_t = L' W_t L, without old rows.
+# book/lifelong.ipynb#the-learner
+_BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
+_CANDIDATES = (0.0, 0.3, 0.6, 0.9)  # for m
+
+
+def _is_sharing(value: Any) -> bool:
+    return value in ("auto", "grow") if isinstance(value, str) else real(0, 1).allows(value)
+
+
+class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLearner[_State]):
+    """Metrics of tasks that arrive one after another, learned in coordinates that they share.
 
     Parameters
     ----------
-    base_learner : {"oasis", "scml"} or estimator, default="oasis"
-        Learns the target metric of each task: an estimator that has ``metric_`` (a
+    base_learner : {"oasis", "scml", "lmnn"} or estimator, default="oasis"
+        Learns the metric of a task in the shared coordinates: an estimator that has ``metric_`` (a
         FactoredMetric, or an array of shape (D, D)) and ``metric_type`` after ``fit``. An
-        instance is cloned; it is given class numbers for labels.
-    n_components : int, default=40
-        Rows d of the dictionary; more than the number of features are clipped to it.
-    code_penalty : float, default=0.0
-        Threshold of the off-diagonal entries of a code, in the units of the metric.
-    dictionary_penalty : float, default=0.0
-        The paper's gamma. With orthonormal rows it acts on the length of the steps only.
-    dictionary_loss : {"auto", "hinge", "residual"}, default="auto"
-        What the dictionary's steps lower: the mean hinge of the new task (needs a gradient
-        memory for the old ones), or the distance of the tasks' metrics to what the dictionary
-        can represent (needs none). "auto" is the hinge for a similarity, the residual for a
-        distance.
-    dictionary_steps : int or None, default=None
-        Most steps of the dictionary a visit; 0 keeps the first dictionary. None is 5 for the
-        hinge, which forgets when it runs longer, and 20 for the residual.
-    dictionary_rate : float, default=0.05
-        Length of the first step relative to the norm of the dictionary.
-    old_tasks : {"metrics", "codes"}, default="metrics"
-        What stays when the dictionary moves: the metrics of the other tasks (they are
-        coded again) or their codes (the paper; the metrics change).
-    max_old_tasks : int or None, default=32
-        How many old tasks a visit takes into account at most, those that have waited longest:
-        in the dictionary's steps, in the mean of a warm start, and in bringing codes up to date
-        (the others follow when they are read, or when it is their turn). None takes all of them;
-        every visit then costs more than the one before.
-    gradient_memory : int, default=0
-        Rank of the hinge gradient kept for each task (only with the hinge); 0 keeps none.
-    revisit : {"average", "step", "warm"}, default="average"
-        How a task that comes back is learned: a row-weighted average of its metric and the
-        new target; one passive-aggressive step; or the base learner started from the
-        task's metric (needs a parameter ``init``).
-    warm_start_from_dictionary : bool, default=False
-        Start the base learner from the mean of the other tasks' metrics, at the first visit
-        of a task and at those of ``revisit="average"``. Needs a base learner with a parameter
-        ``init``, the metric that it starts from, such as OASIS.
-    n_triplets : int, default=3000
-        Triplets sampled for the gradient of a similarity (a distance takes nearest ones).
+        instance is cloned; it is given class numbers for labels. "lmnn" has the shrinkage 0.001.
+    sharing : {"auto", "grow"} or float, default="auto"
+        m, the weight of what the other tasks have found, from 0 (each task is learned alone)
+        to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
+        out, summed over the tasks so far; a visit then fits the base learner four times more, on
+        half of the samples. "grow" is .9 n / (n + 5) with n other tasks.
+    n_components : int, default=100
+        Most directions of the shared metric; the others have one weight.
+    code_rank : int or None, default=20
+        Most directions of a code. None keeps all, which is D x D numbers for LMNN.
     n_jobs : int or None, default=None
-        Base learners that `fit` runs side by side, in joblib's sense: None is one, or what a
-        surrounding `joblib.parallel_config` says. The result does not depend on it.
+        Candidates for m that are tried side by side, in joblib's sense. The result does not
+        depend on it.
     random_state : int, RandomState or None, default=None
         Root of the seeds of all tasks.
 
     Attributes
     ----------
-    dictionary_ : ndarray of shape (n_components, n_features)
-        Orthonormal rows.
+    shared_metric_ : FactoredMetric
+        P for a task that is not known yet.
     codes_ : dict
-        Task to its code, (n_components, n_components). Codes of a similarity need not be
-        symmetric.
+        Task to its code W, a FactoredMetric.
+    sharing_ : float
+        m, as it was at the last visit.
     tasks_ : dict
         Task to its `TaskRecord`, in the order of first appearance.
-    memory_ : lml.dictionary.GradientMemory or None
-        Low-rank gradients of the tasks, when `gradient_memory` is not 0.
     metric_type_ : {"similarity", "distance"}
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
@@ -185,11 +253,9 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     Notes
     -----
-    Derived in chapter 15 (lifelong), eqs. (lifelong-code), (lifelong-step) and (lifelong-recode).
-    Paper: section IV, Algorithm 2. No rows are kept; k-NN keeps its own, see
-    `lml.evaluation.LifelongKNeighborsClassifier`. What is outside the row space of the
-    dictionary is lost; with n_components = n_features and code_penalty = 0 each metric is the base
-    learner's.
+    Derived in chapter 16 (lifelong), eqs. (shared-metric), (shared-learn) and (shared-read). Paper:
+    section IV, where M_t = L' W_t L. The metrics of all tasks change when a task arrives. A task
+    that comes back keeps what was learned: its code becomes the mean over all of its samples.
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -197,284 +263,179 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_digits
-    >>> X, y = load_digits(return_X_y=True)
-    >>> learner = LifelongMetricLearner(n_components=20, random_state=0)
-    >>> for task, digits in {"low": (0, 1), "high": (8, 9)}.items():
-    ...     rows = (y == digits[0]) | (y == digits[1])
-    ...     learner = learner.partial_fit(X[rows] / 16, y[rows], task=task)
-    >>> learner.transform(X[:3] / 16, task="low").shape
-    (3, 20)
+    >>> from lml.datasets import load_few_shot_digits
+    >>> learner = LifelongMetricLearner(random_state=0)
+    >>> for task in load_few_shot_digits(n_tasks=3, random_state=0):
+    ...     learner = learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    >>> learner.transform(task.X_test, task=task.name).shape[1]
+    64
     """
 
     _state_class = _State
+    _kind = "LifelongMetricLearner"
+    _base_learners = _BASE_LEARNERS
     _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "base_learner": _BASE_LEARNER,
+        "base_learner": base_learner_rule(_BASE_LEARNERS),
+        "sharing": Rule(_is_sharing, "'auto', 'grow' or a number from 0 to 1"),
         "n_components": whole(1),
-        "code_penalty": real(0),
-        "dictionary_penalty": real(0),
-        "dictionary_loss": one_of("auto", "hinge", "residual"),
-        "dictionary_steps": optional(whole(0)),
-        "dictionary_rate": real(0),
-        "old_tasks": one_of("metrics", "codes"),
-        "max_old_tasks": optional(whole(1)),
-        "gradient_memory": whole(0),
-        "revisit": one_of("average", "step", "warm"),
-        "warm_start_from_dictionary": flag(),
-        "n_triplets": whole(1),
+        "code_rank": optional(whole(0)),
+        "n_jobs": jobs(),
         "random_state": seed(),
     }
-    _kind = "LifelongMetricLearner"
 
     def __init__(
         self,
         base_learner: Any = "oasis",
-        n_components: int = 40,
-        code_penalty: float = 0.0,
         *,
-        dictionary_penalty: float = 0.0,
-        dictionary_loss: str = "auto",
-        dictionary_steps: int | None = None,
-        dictionary_rate: float = 0.05,
-        old_tasks: str = "metrics",
-        max_old_tasks: int | None = 32,
-        gradient_memory: int = 0,
-        revisit: str = "average",
-        warm_start_from_dictionary: bool = False,
-        n_triplets: int = 3000,
+        sharing: float | str = "auto",
+        n_components: int = 100,
+        code_rank: int | None = 20,
         n_jobs: int | None = None,
         random_state: Seed = None,
     ) -> None:
         self.base_learner = base_learner
+        self.sharing = sharing
         self.n_components = n_components
-        self.code_penalty = code_penalty
-        self.dictionary_penalty = dictionary_penalty
-        self.dictionary_loss = dictionary_loss
-        self.dictionary_steps = dictionary_steps
-        self.dictionary_rate = dictionary_rate
-        self.old_tasks = old_tasks
-        self.max_old_tasks = max_old_tasks
-        self.gradient_memory = gradient_memory
-        self.revisit = revisit
-        self.warm_start_from_dictionary = warm_start_from_dictionary
-        self.n_triplets = n_triplets
+        self.code_rank = code_rank
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _learn_task(
-        self,
-        state: _State,
-        X: Matrix,
-        y: Indices,
-        labels: list[Any],
-        task: Hashable,
-        learned: tuple[FactoredMetric, str] | None = None,
+        self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> _State:
-        """The state after a visit; `learned` is what the base learner gives, where it is known."""
-        base_seed, triplet_seed, start_seed = map(int, state.seeds(task).generate_state(3))
-        target, kind = self._target(state, X, y, task, base_seed, learned)
-        triplets = self._triplets(X, y, kind, triplet_seed)
+        """The state after a visit."""
+        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
+        n_others = len(state.tasks) - (task in state.tasks)
 
-        # the dictionary moves, and the codes whose turn it is follow; the others wait
-        start = state.dictionary
-        if start is None:
-            start = initial_dictionary(X, y, self.n_components, random_state=start_seed)
-        L, codes, follow = self._move_dictionary(state, start, target, X, triplets, kind, task)
+        # how much is shared: what made the fewest mistakes, more with every task, or as given
+        mistakes = state.mistakes
+        if self.sharing == "auto":
+            mistakes = self._count_mistakes(state, X, y, task, base_seed, fold_seed)
+            sharing = _CANDIDATES[int(np.argmin(mistakes))]
+        elif self.sharing == "grow":
+            sharing = 0.9 * n_others / (n_others + 5)
+        else:
+            sharing = float(self.sharing)
 
-        # the code in the moved dictionary, and how well its metric ranks the triplets
-        before = FactoredMetric._trusted(0.0, start, self._code(start, target, kind))
-        loss_before = hinge_with_gradient(before, X, triplets, kind)[0]
-        code = self._code(L, target, kind)
-        after = FactoredMetric._trusted(0.0, L, code)
-        loss_after, gradient = hinge_with_gradient(after, X, triplets, kind)
+        # the base learner in the coordinates of what the other tasks have found
+        shared = _shared_metric(state, task, sharing)
+        code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
-        B = target._bilinear(L, L)
-        known = state.tasks.get(task)
-        record = TaskRecord(
-            number=state.number(task),
-            classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
-            n_rows=X.shape[0] + (known.n_rows if known else 0),
-            n_visits=1 + (known.n_visits if known else 0),
-            certificate=OffDiagonalL1(self.code_penalty).certificate(code, code - B),
-            loss_before=loss_before,
-            loss_after=loss_after,
-            **_diagnostics(target, B, code),
-        )
-        memory = None
-        if self.gradient_memory and self._lowers(kind) == "hinge":
-            memory = GradientMemory(self.gradient_memory)
-            if state.memory is not None:
-                memory = _copied(state.memory)
-            memory.store(task, gradient)
+        # the mean with earlier visits, by samples; what the task adds to the sum
+        total = state.total
+        if task in state.codes:
+            new = len(y) / (state.tasks[task].n_samples + len(y))
+            code = trimmed((1 - new) * state.codes[task] + new * code, self._most(X.shape[1]))
+            total = total - contribution(state.codes[task])
+        added = contribution(code)
+        total = trimmed(added if total is None else total + added, self.n_components)
         return replace(
             state,
-            dictionary=L,
-            codes=state.codes.after({**codes, task: code}, follow),
-            tasks={**state.tasks, task: record},
-            memory=memory,
+            total=total,
+            codes={**state.codes, task: code},
+            tasks={**state.tasks, task: _noted(state, task, labels, len(y), sharing)},
+            mistakes=mistakes,
+            sharing=sharing,
             metric_type=kind,
         )
 
-    def _target(
-        self, state: _State, X: Matrix, y: Indices, task: Hashable, seed: int, learned: Any
+    def _learn_code(
+        self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
-        """The target metric of a visit and its type, eqs. (lifelong-target) and after."""
-        known = state.tasks.get(task)
-        if known and self.revisit == "step":
-            # one passive-aggressive step on the mean hinge, eq. (lifelong-pa)
-            kind = state.metric_type
-            metric = FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
-            triplets = self._triplets(X, y, kind, seed)
-            loss, G = hinge_with_gradient(metric, X, triplets, kind)
-            size = G.inner(G)  # no orthogonalisation of the rows: they may be sparse
-            return (metric if size <= 0.0 else metric - (loss / size) * G), kind
-        if learned is None:
-            learned = fitted_metric(self._base_learner(state, task, seed), "base_learner", X, y)
-        target, kind = learned
-        if kind != (state.metric_type or kind):
-            raise ValueError(
-                f"the base learner gives a {kind}, the earlier tasks have a"
-                f" {state.metric_type}: use one kind in one learner"
-            )
-        if known and self.revisit == "average":  # by samples, eq. (lifelong-average)
-            old = FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
-            weight = known.n_rows / (known.n_rows + len(y))
-            target = weight * old + (1 - weight) * target
-        return target, kind
+        """The code that the base learner finds in the shared coordinates, and its type."""
+        root = shared.root()
+        n_samples, D = X.shape
+        size = linalg.norm(X.data if sparse.issparse(X) else X)
+        if not sparse.issparse(X) or n_samples >= D:
+            Z = root._apply(dense(X))
+            scale = linalg.norm(Z) / size if size else 1.0
+            code, kind = self._fit_base(Z / scale, y, seed, metric_type)
+            return trimmed(code, self._most(D)) / scale**2, kind
 
-    def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
-        """Triplets for a gradient: sampled, or nearest for a distance."""
-        if kind == "similarity":
-            return draw_triplets(y, self.n_triplets, seed)
-        return neighbor_triplets(X, y)
+        # many sparse features: the same samples in a basis of their span, eq. (shared-span), and
+        # one coordinate in which all are zero, which stands for all directions outside
+        gram = shared._bilinear(X, X)
+        values, vectors = linalg.eigh((gram + gram.T) / 2)
+        seen = values > values[-1] * n_samples * np.finfo(float).eps
+        lengths = np.sqrt(values[seen])
+        scale = linalg.norm(lengths) / size if size else 1.0
+        Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
+        metric, kind = self._fit_base(Z / scale, y, seed, metric_type)
+        inside = metric.symmetrized().to_dense()
+        outside = float(inside[-1, -1])
+        values, axes = linalg.eigh(inside[:-1, :-1])
+        kept, mean = _least_spread(values - outside, D, self._most(D))
+        weights = (axes[:, kept].T / lengths) @ vectors[:, seen].T
+        code = FactoredMetric._trusted(
+            outside + mean, root._apply(weights @ X), values[kept] - outside - mean
+        )
+        return code / scale**2, kind
+
+    def _most(self, n_features: int) -> int:
+        """Most directions of a code."""
+        return n_features if self.code_rank is None else self.code_rank
 
     def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used, those of the base learner included."""
+        """Warn of a base learner that shares nothing."""
         super()._check_parameters()
-        learner = self._unfitted_base()
-        if hasattr(learner, "_parameter_rules"):
-            check_parameters(learner)
-
-    def _unfitted_base(self) -> Any:
-        """The base learner, unfitted, by its name or as a clone."""
-        if isinstance(self.base_learner, str):
-            return _BASE_LEARNERS[self.base_learner]()
-        return unfitted_learner(self.base_learner, "base_learner")
-
-    def _base_learner(self, state: _State, task: Hashable, seed: int) -> Any:
-        """An unfitted base learner of a visit, seeded and perhaps warm-started."""
-        learner = self._unfitted_base()
-        if "random_state" in learner.get_params():
-            learner.set_params(random_state=seed)
-        again = self.revisit == "warm" and task in state.codes
-        if not again and not self.warm_start_from_dictionary:
-            return learner
-        if "init" not in learner.get_params():
-            asked = "revisit='warm'" if again else "warm_start_from_dictionary=True"
-            other = "revisit='average'" if again else "False"
-            raise ValueError(
-                f"{asked} needs a base learner with a parameter init, the metric that it"
-                f" starts from, which {type(learner).__name__} lacks: use {other}"
+        learner = self._base()
+        if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:
+            warnings.warn(
+                "LMNN with shrinkage=0 finds almost the same metric in all coordinates, so that"
+                " nothing is shared: give it a shrinkage, such as 0.001",
+                stacklevel=3,
             )
-        if again:
-            codes = [state.codes[task]]
-        else:
-            codes = list(state.codes.waiting(self.max_old_tasks, [task]).values())
-        if codes:  # without another task the start is cold
-            learner.set_params(init=_with_identity_outside(state.dictionary, codes))
-        return learner
 
-    def _code(self, L: Floats, target: FactoredMetric, kind: str) -> Floats:
-        """The minimiser of the coding problem for orthonormal rows, eq. (lifelong-code)."""
-        B = target._bilinear(L, L)
-        return soft_threshold(B if kind == "similarity" else (B + B.T) / 2, self.code_penalty)
+    def _count_mistakes(
+        self, state: _State, X: Matrix, y: Indices, task: Hashable, base_seed: int, fold_seed: int
+    ) -> Floats:
+        """Mistakes of each candidate for m: on half of these samples, and those before."""
+        before = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
+        learned, asked = _halves(y, fold_seed)
+        if not len(asked) or len(state.tasks) == (task in state.tasks):
+            return before  # nobody to ask, or nothing to share
 
-    def _lowers(self, kind: str) -> str:
-        """What the dictionary's steps lower for a metric type."""
-        automatic = "hinge" if kind == "similarity" else "residual"
-        return automatic if self.dictionary_loss == "auto" else self.dictionary_loss
+        def mistakes(sharing: float) -> int:
+            shared = _shared_metric(state, task, sharing)
+            code, kind = self._learn_code(
+                shared, X[learned], y[learned], base_seed, state.metric_type
+            )
+            metric = _in_features(code, shared)
+            nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
+            return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
 
-    def _n_steps(self, L: Floats, kind: str) -> int:
-        """Steps that a dictionary may take; none where every metric has an exact code."""
-        exact = len(L) == L.shape[1] and self.code_penalty == 0
-        if exact or self.dictionary_rate == 0:
-            return 0
-        automatic = 5 if self._lowers(kind) == "hinge" else 20
-        return automatic if self.dictionary_steps is None else self.dictionary_steps
-
-    def _move_dictionary(
-        self,
-        state: _State,
-        start: Floats,
-        target: FactoredMetric,
-        X: Matrix,
-        triplets: Indices,
-        kind: str,
-        task: Hashable,
-    ) -> tuple[Floats, dict[Any, Floats], Floats | None]:
-        """The dictionary after its steps, the codes in it whose turn it is, and S of the move."""
-        old = state.codes.waiting(self.max_old_tasks, [task])
-        L = start
-        codes = old
-        change = np.eye(len(start))
-        follow = None
-        gamma = self.dictionary_penalty
-        longest = self.dictionary_rate
-        n_steps = self._n_steps(start, kind)
-        hinge = self._lowers(kind) == "hinge"
-        if not hinge and n_steps:
-            metrics, sizes = _known_metrics(start, old, target)
-            new = next(reversed(metrics))  # the task of this visit
-        for _ in range(n_steps):
-            code = self._code(L, target, kind)
-            if hinge:  # of the new task, with the gradients that are remembered of the others
-                gradients = state.memory.gradients if state.memory else {}
-                remembered = {u: C for u, C in codes.items() if u in gradients}
-                objective = step_objective(code, X, triplets, kind, state.memory, remembered, gamma)
-                step = descend(objective, L, longest)
-            else:
-                step = residual_step(
-                    L, {**codes, new: code}, metrics, gamma, max_move=longest, sizes=sizes
-                )
-            if step.step_size == 0.0:
-                break
-            # begin the next step at twice the length that was accepted
-            longest = min(self.dictionary_rate, 2 * longest / 2**step.n_backtracks)
-            L = step.dictionary
-            # old codes follow from where they stood at the start: one projection, not several
-            change = change @ step.change
-            follow = start @ L.T if self.old_tasks == "metrics" else change
-            codes = {u: keep_codes(C, follow) for u, C in old.items()}
-        return L, codes, follow
+        calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
+        return before + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
 
     def _forget_task(self, state: _State, task: Hashable) -> _State:
-        """The state without a task's code, gradient and record; the dictionary stays."""
+        """The state without a task's code, its part of the sum and its record."""
         tasks = {u: record for u, record in state.tasks.items() if u != task}
-        memory = _copied(state.memory)
-        if memory is not None:
-            memory.gradients.pop(task, None)
-            memory.errors.pop(task, None)
-        return replace(state, codes=state.codes.without(task), tasks=tasks, memory=memory)
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        total = None
+        if codes:
+            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
+        return replace(state, total=total, codes=codes, tasks=tasks)
 
     def task_metric(self, task: Hashable) -> FactoredMetric:
-        """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
+        """The metric R W R of a task, a FactoredMetric, as the other tasks shape it now."""
         state = self._known_state(task)
-        return FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
+        return _in_features(state.codes[task], _shared_metric(state, task, state.sharing))
 
     @property
-    def dictionary_(self) -> Floats:
-        """L, orthonormal rows, (n_components, n_features)."""
-        return self._learned_state("dictionary_").dictionary
+    def shared_metric_(self) -> FactoredMetric:
+        """P for a task that is not known yet."""
+        state = self._learned_state("shared_metric_")
+        return _shared_metric(state, object(), state.sharing)
 
     @property
-    def codes_(self) -> dict[Any, Floats]:
-        """Task to its code, (n_components, n_components); a copy of the table."""
-        return self._learned_state("codes_").codes.waiting()
+    def codes_(self) -> dict[Any, FactoredMetric]:
+        """Task to its code W, a FactoredMetric; a copy of the table."""
+        return dict(self._learned_state("codes_").codes)
 
     @property
-    def memory_(self) -> GradientMemory | None:
-        """Gradients of the tasks, a copy of the GradientMemory, or None."""
-        return _copied(self._learned_state("memory_").memory)
+    def sharing_(self) -> float:
+        """m, the weight of what the tasks share, as it was at the last visit."""
+        return self._learned_state("sharing_").sharing
 
     @property
     def metric_type_(self) -> str:
@@ -483,34 +444,13 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept, by part: dictionary, codes, moves that codes wait for, gradients, records."""
-        state = self._learned_state("state")
-        records = state.tasks.values()
+        """Bytes kept, by part: the sum of the contributions, codes, records."""
+        state = self._learned_state("state_parts_")
         return {
-            "dictionary": state.dictionary.nbytes,
-            "codes": state.codes.nbytes,
-            "moves": state.codes.moves_nbytes,
-            "gradients": 0 if state.memory is None else state.memory.nbytes,
-            "records": sum(8 * (9 + len(record.classes)) for record in records),
+            "shared": 0 if state.total is None else state.total.nbytes,
+            "codes": sum(code.nbytes for code in state.codes.values()),
+            "records": sum(8 * (5 + len(r.classes)) for r in state.tasks.values()),
         }
-
-    def _learn_tasks(
-        self, state: _State, visits: Iterable[tuple[Matrix, Indices, list[Any], Hashable]]
-    ) -> _State:
-        """The state after visits of new tasks; base learners run side by side where they can."""
-        if self.warm_start_from_dictionary or joblib.effective_n_jobs(self.n_jobs) == 1:
-            return super()._learn_tasks(state, visits)
-        table = list(visits)
-        calls = []
-        for number, (X, y, _, task) in enumerate(table):
-            sequence = np.random.SeedSequence([state.root, number, 0])  # as in the task's turn
-            learner = self._base_learner(state, task, int(sequence.generate_state(3)[0]))
-            calls.append(joblib.delayed(fitted_metric)(learner, "base_learner", X, y))
-        results = joblib.Parallel(self.n_jobs, return_as="generator")(calls)
-        with contextlib.closing(results):
-            for (X, y, labels, task), learned in zip(table, results):
-                state = self._learn_task(state, X, y, labels, task, learned)
-        return state
 
     @classmethod
     def _fields(cls) -> Field:
@@ -519,271 +459,53 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             _restored_state,
             {
                 **COMMON_FIELDS,
-                "dictionary": ArrayField(("d", "D")),
                 "tasks": TableField(_RECORD),
-                "codes": ArrayField((None, "d", "d")),
-                "queue": ArrayField((None, 2), int, Rule(lambda q: bool((q >= 0).all()), "counts")),
-                "moves": ArrayField((None, "d", "d")),
-                "memory": OptionalField(_MEMORY),
+                "total": OptionalField(_METRIC),
+                "codes": TableField(_METRIC),
+                "mistakes": OptionalField(ArrayField((len(_CANDIDATES),))),
+                "sharing": ValueField(real(0, 1)),
                 "metric_type": ValueField(one_of("similarity", "distance")),
             },
-            _stored_parts,
         )
 
 
-# book/lifelong.ipynb#the-class
-def _diagnostics(target: FactoredMetric, B: Floats, code: Floats) -> dict[str, float]:
-    """Norm of a target, the share of it in the dictionary, filled off-diagonal entries."""
-    norm = np.sqrt(max(target.inner(target), 0.0))
-    d = len(code)
-    inside = float(np.linalg.norm(B) / norm) if norm > 0 else 1.0
-    off = np.count_nonzero(code) - np.count_nonzero(np.diag(code))
-    return {
-        "target_norm": float(norm),
-        "captured": min(inside, 1.0) ** 2,
-        "off_diagonal": float(off / max(d * (d - 1), 1)),
-    }
+# book/lifelong.ipynb#the-learner
+def _metric_of_parts(*, alpha: float, factor: Floats, core: Floats) -> FactoredMetric:
+    """A metric of a file, whose factor rows must be orthonormal."""
+    expect(len(core) == len(factor), "weights of a metric", len(core), len(factor))
+    off = np.abs(factor @ factor.T - np.eye(len(factor))).max(initial=0.0)
+    expect(off < 1e-6, "rows of a metric", f"{off:.1e} from orthonormal", "orthonormal")
+    return FactoredMetric._trusted(alpha, factor, core)
 
 
-# book/lifelong.ipynb#the-class
-def _with_identity_outside(L: Floats, codes: list[Floats]) -> FactoredMetric:
-    """I + L'(mean code - I)L: the codes' mean in the dictionary, the identity outside."""
-    return FactoredMetric._trusted(1.0, L, np.mean(codes, axis=0) - np.eye(len(L)))
-
-
-# book/lifelong.ipynb#the-class
-def _squared_norms(metrics: Mapping[Any, FactoredMetric]) -> dict[Any, float]:
-    return {u: max(M.inner(M), float(np.finfo(float).tiny)) for u, M in metrics.items()}
-
-
-def _both_symmetric(W: Floats, M: FactoredMetric) -> bool:
-    """Whether a code and its metric are symmetric; a sparse core counts as not."""
-    dense = isinstance(M.core, np.ndarray)
-    return is_symmetric(W) and dense and (M.core.ndim == 1 or is_symmetric(M.core))
-
-
-def _products(
-    A: Floats, W: Floats, M: FactoredMetric, P: Floats, symmetric: bool
-) -> tuple[Floats, Floats, Floats, Floats, bool]:
-    """A W, W A, P C and W P of a task whose code and metric are symmetric, or are not."""
-    AW = A @ W
-    return AW, AW.T if symmetric else W @ A, M._by_core(P), W @ P, symmetric
-
-
-# book/lifelong.ipynb#the-class
-def _known_metrics(
-    start: Floats, old: Mapping[Any, Floats], target: FactoredMetric
-) -> tuple[dict[Any, FactoredMetric], dict[Any, float]]:
-    """What does not change in a visit: metrics, the new one last, and their squared norms."""
-    metrics = {}
-    rows = start
-    for u, C in old.items():
-        metrics[u] = FactoredMetric(0.0, rows, C)
-        rows = metrics[u].factor  # one object for all old tasks
-    metrics[object()] = target  # a key that no task has
-    return metrics, _squared_norms(metrics)
-
-
-# book/lifelong.ipynb#the-class
-def _residual_objective(
-    L: Floats,
-    codes: Mapping[Any, Floats],
-    metrics: Mapping[Any, FactoredMetric],
-    sizes: Mapping[Any, float],
-    dictionary_penalty: float,
-    symmetric: Mapping[Any, bool] | None = None,
-) -> tuple[float, Callable[[], Floats]]:
-    """Mean relative residual of metrics coded in L, plus gamma ||L||^2; a function for its slope.
-
-    Metrics that share one factor F, as those of all old tasks do, share the product L F'.
-    """
-    A = L @ L.T
-    value = dictionary_penalty * np.sum(L * L)
-    factors = {id(M.factor): M.factor for M in metrics.values()}
-    images = {key: times_transpose(L, F) for key, F in factors.items()}  # P = L F'
-    weights = {u: 1 / (sizes[u] * len(codes)) for u in codes}
-    products = {}
-    both = symmetric or {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
-    for u, W in codes.items():
-        M = metrics[u]
-        products[u] = AW, WA, PC, WP, _ = _products(A, W, M, images[id(M.factor)], both[u])
-        inner = np.vdot(AW, WA) - 2 * (np.vdot(PC, WP) + M.alpha * np.vdot(A, W))
-        value += 0.5 * weights[u] * (inner + sizes[u])
-    parts = (factors, images, products, weights)
-    return float(value), lambda: _residual_slope(L, codes, metrics, dictionary_penalty, *parts)
-
-
-# book/lifelong.ipynb#the-class
-def _residual_slope(
-    L: Floats,
-    codes: Mapping[Any, Floats],
-    metrics: Mapping[Any, FactoredMetric],
-    dictionary_penalty: float,
-    factors: Mapping[int, Matrix],
-    images: Mapping[int, Floats],
-    products: Mapping[Any, Any],
-    weights: Mapping[Any, float],
-) -> Floats:
-    """Gradient of the residual from the products that its value has made."""
-    own = 2 * dictionary_penalty * np.eye(len(L))
-    pulls = {key: np.zeros_like(P) for key, P in images.items()}
-    for u, W in codes.items():
-        M = metrics[u]
-        (AW, WA, PC, WP, symmetric) = products[u]
-        if symmetric:
-            turn = 2 * (W @ AW)
-            pull = 2 * (W @ PC)
-        else:
-            WPC = WP * M.core if M.core.ndim == 1 else WP @ M.core.T
-            turn = WA @ W.T + W.T @ AW
-            pull = WPC + W.T @ PC
-        own += weights[u] * (turn - M.alpha * (W + W.T))
-        pulls[id(M.factor)] += weights[u] * pull
-    return own @ L - sum(pulls[key] @ F for key, F in factors.items())
-
-
-# book/lifelong.ipynb#the-class
-def residual_step(
-    dictionary: Floats,
-    codes: Mapping[Any, Floats],
-    metrics: Mapping[Any, FactoredMetric],
-    dictionary_penalty: float = 0.0,
-    max_move: float = 0.05,
-    sizes: Mapping[Any, float] | None = None,
-) -> DictionaryStep:
-    """One step of the dictionary that lowers the relative residual of coded metrics.
-
-    Parameters
-    ----------
-    dictionary : ndarray of shape (d, D)
-        L, with orthonormal rows.
-    codes, metrics : dict
-        Tasks to codes W (d, d), and to the FactoredMetrics they stand for.
-    dictionary_penalty : float, default=0.0
-        gamma.
-    max_move : float, default=0.05
-        Longest trial step, as a fraction of ||L||_F.
-    sizes : dict, optional
-        Tasks to squared norms ||M||_F^2 of their metrics, where these are known.
-
-    Returns
-    -------
-    lml.dictionary.DictionaryStep
-
-    Notes
-    -----
-    Derived in chapter 15 (lifelong), eq. (lifelong-residual).
-    With A = L L' and B = L M L' the squared distance is <A W A - 2 B, W> + ||M||^2,
-    and the gradient is (W A W' + W' A W) L - W L M' - W' L M, over ||M||^2.
-    Paper: section IV, eq. 10, as a function of L_0.
-    """
-    sizes = sizes or _squared_norms({u: metrics[u] for u in codes})
-    symmetric = {u: _both_symmetric(W, metrics[u]) for u, W in codes.items()}
-
-    def objective(L: Floats) -> tuple[float, Callable[[], Floats]]:
-        return _residual_objective(L, codes, metrics, sizes, dictionary_penalty, symmetric)
-
-    return descend(objective, dictionary, max_move)
-
-
-# book/lifelong.ipynb#the-class
-def _copied(memory: Any) -> Any:
-    """A gradient memory with tables of its own; the gradients never change."""
-    twin = copy.copy(memory)
-    if memory is not None:
-        twin.gradients = dict(memory.gradients)
-        twin.errors = dict(memory.errors)
-    return twin
-
-
-# book/lifelong.ipynb#the-class
-def _stored_parts(state: _State) -> dict[str, Any]:
-    """What is stored of a state: its fields, with the table of codes taken apart."""
-    d = len(state.dictionary)
-    return {
-        **vars(state),
-        "codes": np.reshape(state.codes.stored, (-1, d, d)),
-        "queue": np.reshape(state.codes.queue, (-1, 2)),
-        "moves": np.reshape(state.codes.moves, (-1, d, d)),
-    }
-
-
-# book/lifelong.ipynb#the-class
-def _restored_state(
-    *, dictionary: Floats, codes: Floats, queue: Indices, moves: Floats, **parts: Any
-) -> _State:
-    """The state that `_stored_parts` took apart, or an error that says what does not belong."""
+def _restored_state(**parts: Any) -> _State:
+    """The state of these fields, or an error that says what does not belong."""
     tasks = parts["tasks"]
-    d, D = dictionary.shape
-    expect(1 <= d <= D, "shape of dictionary", (d, D), "(d, D) with 1 <= d <= D")
-    expect(len(codes) == len(tasks), "number of codes", len(codes), len(tasks))
-    numbers = [record.number for record in tasks.values()]
-    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
-    memory = parts["memory"]
-    if memory is not None:
-        expect(set(memory.gradients) <= set(tasks), "tasks of memory", memory.gradients, "known")
-    # of each task, longest waiting first: its place, and the first move that it waits for
-    places, first = queue.T.tolist()
-    expect(sorted(places) == list(range(len(tasks))), "places of queue", places, "each task once")
-    fits = first == sorted(first) and (not first or first[-1] <= first[0] + len(moves))
-    expect(fits, "moves of queue", first, f"rising, over at most {len(moves)} moves")
-    table = {task: code.copy() for task, code in zip(tasks, codes)}
-    moving = MovingCodes(table)
-    if len(moves) and tasks:
-        moving = MovingCodes.restored(table, queue.tolist(), moves)
-    return _State(dictionary=dictionary, codes=moving, **parts)
+    expect(set(parts["codes"]) == set(tasks), "tasks of codes", len(parts["codes"]), "all tasks")
+    expect((parts["total"] is None) == (not tasks), "sum", parts["total"], "one with tasks only")
+    return _State(**parts)
 
 
-# book/lifelong.ipynb#the-class
 def _are_labels(classes: Any) -> bool:
     return type(classes) is tuple and len(set(classes)) == len(classes)
 
 
+_METRIC = RecordField(
+    _metric_of_parts,
+    {
+        "alpha": ValueField(real()),
+        "factor": ArrayField((None, "D")),
+        "core": ArrayField((None,)),
+    },
+    lambda metric: {"alpha": metric.alpha, "factor": metric.factor, "core": metric.core},
+)
 _RECORD = RecordField(
     TaskRecord,
     {
         "number": ValueField(whole(0)),
         "classes": ValueField(Rule(_are_labels, "a tuple of different labels")),
-        "n_rows": ValueField(whole(1)),
+        "n_samples": ValueField(whole(1)),
         "n_visits": ValueField(whole(1)),
-        **{name: ValueField(real(0)) for name in ("target_norm", "certificate")},
-        **{name: ValueField(real(0, 1)) for name in ("captured", "off_diagonal")},
-        **{name: ValueField(real(0)) for name in ("loss_before", "loss_after")},
-    },
-)
-
-
-# book/lifelong.ipynb#the-class
-def _restored_memory(rank: int, gradients: Mapping[Any, Any]) -> GradientMemory:
-    """The gradient memory of tasks with a metric and an error each."""
-    memory = GradientMemory(rank)
-    for task, part in gradients.items():
-        shape = part["metric"].factor.shape
-        expect(len(part["metric"].factor) <= rank, f"gradient of {task!r}", shape, f"rank {rank}")
-        memory.gradients[task] = part["metric"]
-        memory.errors[task] = part["error"]
-    return memory
-
-
-_GRADIENT: dict[str, Field] = {
-    "metric": RecordField(
-        FactoredMetric,
-        {
-            "alpha": ValueField(real()),
-            "factor": ArrayField((None, "D")),
-            "core": ArrayField((None,)),
-        },
-    ),
-    "error": ValueField(real(0)),
-}
-_MEMORY = RecordField(
-    _restored_memory,
-    {"rank": ValueField(whole(1)), "gradients": TableField(RecordField(dict, _GRADIENT, dict))},
-    lambda memory: {
-        "rank": memory.rank,
-        "gradients": {
-            task: {"metric": G, "error": memory.errors[task]}
-            for task, G in memory.gradients.items()
-        },
+        "sharing": ValueField(real(0, 1)),
     },
 )

@@ -39,22 +39,22 @@ __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_ne
 
 # book/lmnn.ipynb#target-neighbours
 def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indices:
-    """Pairs of each sample with its nearest samples of the same class.
+    """Pair each sample with its nearest samples of the same class.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
         Samples; distances are Euclidean.
     y : array-like of shape (n_samples,)
-        Labels of any hashable type.
+        Class of each sample, of any hashable type.
     n_neighbors : int, default=3
-        Targets of a sample; fewer where its class has no more.
+        Targets of each sample; fewer if its class is smaller.
 
     Returns
     -------
     targets : ndarray of shape (n_targets, 2)
-        Samples (i, j), i ascending, for each i from near to far. A sample alone in its class has
-        no pair as i.
+        Samples (i, j), i ascending, and for each i from near to far. The only sample of a
+        class is in no pair.
 
     Raises
     ------
@@ -135,20 +135,20 @@ def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
 def impostors(
     Z: Floats, y: LabelsLike, targets: Indices, margin: float = 1.0, slack: float = 0.0
 ) -> Indices:
-    """Pairs of a sample and a sample of another class nearer than its furthest target plus margin.
+    """Pair each sample with those of other classes nearer than its furthest target plus margin.
 
     Parameters
     ----------
-    Z : ndarray of shape (n_samples, d)
-        Mapped samples X L', in which the metric L'L is Euclidean.
+    Z : ndarray of shape (n_samples, n_components)
+        Mapped samples X L'. The metric L'L is Euclidean there.
     y : array-like of shape (n_samples,)
-        Labels.
+        Class of each sample.
     targets : ndarray of shape (n_targets, 2)
-        From `target_neighbors`.
+        Target pairs, from `target_neighbors`.
     margin : float, default=1.0
         Added to the squared distance of the furthest target.
     slack : float, default=0.0
-        Added to the radius, the root of that sum.
+        Added to the radius, which is the root of that sum.
 
     Returns
     -------
@@ -221,14 +221,14 @@ def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
 
 # book/lmnn.ipynb#loss-and-gradient-together
 class LossGradient(NamedTuple):
-    """What `lmnn_loss_gradient` returns.
+    """Loss of LMNN and its gradient, as `lmnn_loss_gradient` returns them.
 
     Parameters
     ----------
     loss : float
-        The (rounded) loss.
+        The loss with the rounded hinge.
     laplacian : CSR array of shape (n_samples, n_samples)
-        K with gradient X' K X with respect to the metric.
+        K. The gradient with respect to the metric is X' K X.
     exact : float
         The loss with the true hinge.
     weight : float
@@ -244,19 +244,19 @@ class LossGradient(NamedTuple):
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
-    """Pull and push of mapped samples, and the Laplacian of their gradient.
+    """Compute pull and push of mapped samples, and the Laplacian of their gradient.
 
     Parameters
     ----------
-    Z : ndarray of shape (n_samples, d)
-        Mapped samples X L', in which the metric L'L is Euclidean.
+    Z : ndarray of shape (n_samples, n_components)
+        Mapped samples X L'. The metric L'L is Euclidean there.
     targets : ndarray of shape (n_targets, 2)
-        From `target_neighbors`.
+        Target pairs, from `target_neighbors`.
     pairs : ndarray of shape (n_pairs, 2)
-        Pairs (i, k) of samples of different classes, sorted by i, among them all of
-        ``impostors(Z, y, targets, 1 + smoothing / 2)``; the others count nothing.
+        Pairs (i, k) of samples of different classes, sorted by i. All pairs of
+        ``impostors(Z, y, targets, 1 + smoothing / 2)`` must be among them; others add nothing.
     push_weight : float, default=0.5
-        mu, between 0 and 1; the pull has the weight 1 - mu.
+        Weight mu of the push, between 0 and 1; the pull has the weight 1 - mu.
     smoothing : float, default=0.0
         Width over which the kink of the hinge is rounded.
 
@@ -438,59 +438,64 @@ class _Problem:
 # book/lmnn.ipynb#the-estimator
 @storable
 class LMNN(MetricLearnerMixin, BaseEstimator):
-    """Large margin nearest neighbors.
+    """Learn a distance by large margin nearest neighbors.
 
     Parameters
     ----------
-    push_weight : float in (0, 1), default=0.5
-        mu, the weight of the push of impostors; the pull of targets has 1 - mu.
+    push_weight : float, default=0.5
+        Weight mu of the push of impostors, between 0 and 1. The pull of targets has 1 - mu.
     n_targets : int, default=3
-        Target neighbors of a sample; fewer where its class has no more.
+        Target neighbors of each sample; fewer if its class is smaller.
     shrinkage : float, default=0.0
-        How strongly the metric is drawn to a multiple of the identity, in units that do not
-        depend on the scale or the number of samples; 0.01 is a good first value. 0 is the
-        published problem, whose minimum is zero and meaningless when the features outnumber
-        the samples.
+        Strength with which the metric is drawn to a multiple of the identity, at least 0. Its
+        units depend neither on the scale nor on the number of the samples; 0.01 is a good
+        first value. With 0 the problem is the published one. Its minimum is zero and
+        meaningless if there are more features than samples.
     max_iter : int, default=1000
         Largest number of steps; a ConvergenceWarning says that they were too few.
     tol : float, default=1e-3
-        Stop when the objective is proved to be within this share of the smallest one, when a
-        finer rounding of the hinge no longer lowers it by this share, or when it is below
-        a hundredth of this share of the start's.
+        Relative tolerance, above 0. The solver stops when the objective is proved to be this
+        near to the smallest one, when a finer rounding of the hinge lowers it by less, or
+        when it is below tol / 100 times the objective at the start.
 
     Attributes
     ----------
-    metric_ : FactoredMetric
-        The metric, positive semi-definite.
+    metric_ : FactoredMetric of shape (n_features, n_features)
+        The learned metric, positive semi-definite.
     scale_ : float
         The multiple of the identity from which the solver starts and to which it shrinks.
     objective_ : float
-        The objective of the metric.
+        Objective of the metric.
     dual_bound_ : float
-        No metric has an objective below this.
+        Lower bound of the objective of every metric.
     gap_ : float
-        Distance of the objective to the bound, as a share of the objective.
-    objective_history_ : ndarray of shape (n_iter + 1,)
-        Objective of the iterates; it may rise for a step, the best one is kept.
+        Objective minus bound, as a fraction of the objective.
+    objective_history_ : ndarray of shape (n_iter_ + 1,)
+        Objective of each iterate. It may rise in a step; the best iterate is kept.
     n_iter_ : int
-        Number of steps.
+        Number of steps taken.
     n_features_in_ : int
-        Number of features D.
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X was a data frame whose columns are all named by strings.
+
+    See Also
+    --------
+    lml.baselines.MultiTaskLMNN : Several tasks with a shared and an own part.
 
     Notes
     -----
     Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
-    (lmnn-bound). Paper: section V-A (stLMNN). A sample alone in its class has no target; it may be
-    an impostor. Outside the span of the centered samples the metric is zero, with shrinkage
-    `scale_` times the identity: nearest neighbors among the training samples are the same either
-    way.
+    (lmnn-bound). Paper: section V-A (stLMNN). The only sample of a class has no target; it may be
+    an impostor. Outside the span of the centered samples the metric is zero; with shrinkage it is
+    `scale_` times the identity. Nearest neighbors among the samples are the same either way.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> learner = LMNN(shrinkage=0.01).fit(X, y)
-    >>> learner.metric_.shape, learner.gap_ <= 1e-3
+    >>> learner.metric_.shape, bool(learner.gap_ <= 1e-3)
     ((4, 4), True)
     """
 
@@ -525,11 +530,13 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Samples, at least 3; dense.
         y : array-like of shape (n_samples,)
-            Labels of any hashable type; at least two classes, one of them with two samples.
+            Class of each sample, of any hashable type: at least two classes, one of them with
+            two samples.
 
         Returns
         -------
         self : LMNN
+            The fitted learner.
 
         Raises
         ------

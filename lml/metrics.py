@@ -357,16 +357,18 @@ class FactoredMetric:
         if not is_real(scale):
             return NotImplemented
         real().check("scale", scale)
-        scale = float(scale)
-        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
+        return self._scaled(float(scale))
 
     __rmul__ = __mul__
+
+    def _scaled(self, scale: float) -> "FactoredMetric":
+        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
 
     def __truediv__(self, scale: float) -> "FactoredMetric":
         return self * (1.0 / scale)
 
     def __neg__(self) -> "FactoredMetric":
-        return self * -1.0
+        return self._scaled(-1.0)
 
     def __sub__(self, other: "FactoredMetric") -> "FactoredMetric":
         return self + -other if isinstance(other, FactoredMetric) else NotImplemented
@@ -891,8 +893,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike) -> Floats:
-        """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
-        return -self.pair_score(pairs)
+        """Distances of pairs (n_pairs, 2, n_features) under the PSD read-out, shape (n_pairs,)."""
+        metric = self._read_out()
+        left, right = check_pairs(self, pairs, metric.n_features)
+        gaps = left - right
+        return np.sqrt(np.maximum(metric._paired(gaps, gaps), 0.0))
 
     def get_metric(self) -> MetricDistance:
         """A distance of two vectors, that of the PSD read-out of the metric.
@@ -919,21 +924,23 @@ START = Rule(
 
 
 def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
-    """The metric that a learner starts from: `init`, or the identity for None.
+    """Return the metric that a learner starts from: `init`, or the identity for None.
 
     Parameters
     ----------
     init : FactoredMetric, array-like of shape (n_features, n_features) or None
+        The metric to start from.
     n_features : int
+        Number of features of the samples.
 
     Returns
     -------
-    FactoredMetric
+    metric : FactoredMetric of shape (n_features, n_features)
 
     Raises
     ------
     ValueError
-        If `init` is no square matrix, is not finite, or has another number of features.
+        If `init` is not a square matrix, is not finite, or has another number of features.
     """
     if init is None:
         return FactoredMetric.identity(n_features)

@@ -37,23 +37,27 @@ __all__ = ["OASIS", "passive_aggressive_step"]
 def passive_aggressive_step(
     W: Floats, anchor: Floats, positive: Floats, negative: Floats, aggressiveness: float
 ) -> tuple[Floats, float]:
-    """One OASIS step on a dense matrix: the nearest matrix that pays little hinge.
+    """Move a dense matrix as little as possible while keeping the hinge of a triplet small.
 
     Parameters
     ----------
-    W : ndarray of shape (D, D)
-        The current matrix; not modified.
-    anchor, positive, negative : ndarray of shape (D,)
-        The samples of the triplet.
+    W : ndarray of shape (n_features, n_features)
+        The current matrix. It is not modified.
+    anchor : ndarray of shape (n_features,)
+        Sample that the two others are compared with.
+    positive : ndarray of shape (n_features,)
+        Sample of the anchor's class.
+    negative : ndarray of shape (n_features,)
+        Sample of another class.
     aggressiveness : float
-        The cap C > 0 of the step length.
+        Largest step C, above 0.
 
     Returns
     -------
-    W : ndarray of shape (D, D)
-        The next matrix (`W` itself when the triplet has its margin).
+    W : ndarray of shape (n_features, n_features)
+        The next matrix; the given one if the triplet already has its margin.
     step : float
-        The multiplier tau, in [0, C].
+        Length tau of the step, in [0, C].
 
     Notes
     -----
@@ -191,36 +195,42 @@ def _coefficients(triplets: Indices, steps: Floats, n_samples: int) -> Floats:
 # book/oasis.ipynb#the-estimator
 @storable
 class OASIS(MetricLearnerMixin, BaseEstimator):
-    """Online similarity learning from triplets by passive-aggressive steps.
+    """Learn a similarity x'Mz from triplets by passive-aggressive steps.
 
     Parameters
     ----------
     aggressiveness : float, default=0.1
-        Cap C > 0 of a step.
-    n_steps : int, default=20000
-        Number of triplets drawn, at least 0; with 0 the metric is the start.
-    init : FactoredMetric, array-like of shape (D, D) or None, default=None
-        The metric to start from; None is the identity.
+        Largest length C of a step, above 0; may be infinite.
+    n_steps : int, default=20_000
+        Number of triplets drawn, one in each step. With 0 the metric is the start.
+    init : FactoredMetric, array-like of shape (n_features, n_features) or None, default=None
+        The metric to start from. None is the identity.
     random_state : int, RandomState instance or None, default=None
-        Source of the triplets.
+        Seed of the triplets.
 
     Attributes
     ----------
-    metric_ : FactoredMetric
-        The learned metric, not symmetric in general.
+    metric_ : FactoredMetric of shape (n_features, n_features)
+        The learned metric. In general it is not symmetric.
     n_updates_ : int
-        Steps that changed the metric.
-    loss_curve_ : ndarray
+        Number of steps that changed the metric.
+    loss_curve_ : ndarray of shape (n_blocks,)
         Mean hinge before the step, over at most 50 blocks of consecutive steps.
     n_features_in_ : int
-        Number of features D.
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X was a data frame whose columns are all named by strings.
+
+    See Also
+    --------
+    lml.baselines.MultiTaskOASIS : Several tasks that are learned together.
 
     Notes
     -----
     Derived in chapter 6 (oasis), eqs. (oasis-update), (oasis-block), (oasis-kernel) and
     (oasis-lazy). Paper: section V-A (stOASIS). Triplets are drawn by
-    `lml.triplets.sample_triplets`. The cap is not free of units: samples multiplied by c need
-    aggressiveness / c**4.
+    `lml.triplets.sample_triplets`. The largest step has units: X times c needs aggressiveness /
+    c**4 and a start divided by c**2.
 
     Examples
     --------
@@ -256,21 +266,22 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n, D)
-            Samples; sparse samples are never made dense.
-        y : array-like of shape (n,)
-            Labels of any hashable type. A class of one sample gives no anchor, but serves as
-            negative.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples, at least 3. A sparse matrix is not made dense.
+        y : array-like of shape (n_samples,)
+            Class of each sample, of any hashable type: at least two classes, one of them with
+            two samples. The only sample of a class is no anchor, but may be a negative.
 
         Returns
         -------
-        OASIS
-            The estimator itself.
+        self : OASIS
+            The fitted learner.
 
         Raises
         ------
         ValueError
-            If a parameter is out of range, X is not finite, or y allows no triplet.
+            If a parameter is out of range, X is not finite, X and y differ in length, or
+            the labels allow no triplet. Nothing is stored then.
         """
         check_parameters(self)
         fitted = copy.copy(self)  # a fit that fails changes nothing

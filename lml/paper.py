@@ -12,10 +12,17 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState, Record
-from lml.dictionary import descend, keep_codes, step_objective
+from lml.base import (
+    COMMON_FIELDS,
+    BaseLearnerMixin,
+    BaseLifelongLearner,
+    LearnerState,
+    Record,
+    base_learner_rule,
+)
+from lml.dictionary import descend, hinge_objective, keep_codes
 from lml.initialization import initial_dictionary, orthonormal_rows
-from lml.metrics import FactoredMetric, fitted_metric, unfitted_learner
+from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.penalties import soft_threshold
 from lml.scml import SCML
@@ -30,11 +37,11 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.triplets import nearest_triplets, sample_triplets
+from lml.triplets import draw_triplets, neighbor_triplets
+from lml.utils.linalg import nbytes
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
     Rule,
-    check_parameters,
     encode_labels,
     flag,
     one_of,
@@ -74,11 +81,11 @@ def mean_objective(
 
     Notes
     -----
-    Derived in chapter 16 (paper), eqs. (paper-objective) and (paper-gradient). Paper: section IV-C,
+    Derived in chapter 15 (paper), eqs. (paper-objective) and (paper-gradient). Paper: section IV-C,
     eq. 14, corrected.
     """
     tasks = [
-        step_objective(codes[task], X, triplets, metric_type, None, None, dictionary_penalty)
+        hinge_objective(codes[task], X, triplets, metric_type, dictionary_penalty)
         for task, (X, triplets) in problems.items()
     ]
 
@@ -126,11 +133,11 @@ class _State(LearnerState):
 
 
 _SCALES = (10, 20, 50)  # nearest samples of each class in a region, section IV-A of the paper
-_BASE_LEARNERS = {"oasis": OASIS, "scml": SCML}
+_BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML()}
 
 
 # book/paper.ipynb#the-class
-class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
+class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLearner[_State]):
     """The paper's Algorithm 2 as printed: a reference, not lifelong, as it keeps all samples.
 
     Parameters
@@ -178,7 +185,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     Notes
     -----
-    Derived in chapter 16 (paper), eqs. (paper-objective), (paper-gradient) and (paper-codes).
+    Derived in chapter 15 (paper), eqs. (paper-objective), (paper-gradient) and (paper-codes).
     Paper: Algorithm 2.
 
     Examples
@@ -195,11 +202,9 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
 
     _state_class = _State
     _kind = "DictionaryMetricLearner"
+    _base_learners = _BASE_LEARNERS
     _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "base_learner": Rule(
-            lambda value: not isinstance(value, str) or value in _BASE_LEARNERS,
-            f"one of {tuple(_BASE_LEARNERS)} or a metric learner",
-        ),
+        "base_learner": base_learner_rule(_BASE_LEARNERS),
         "n_components": whole(1),
         "code_penalty": real(0),
         "dictionary_penalty": real(0),
@@ -244,19 +249,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         self.n_triplets = n_triplets
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used, those of the base learner included."""
-        super()._check_parameters()
-        learner = self._unfitted_base()
-        if hasattr(learner, "_parameter_rules"):
-            check_parameters(learner)
-
-    def _unfitted_base(self) -> Any:
-        """The base learner, unfitted, by its name or as a clone."""
-        if isinstance(self.base_learner, str):
-            return _BASE_LEARNERS[self.base_learner]()
-        return unfitted_learner(self.base_learner, "base_learner")
-
     def _learn_task(
         self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> _State:
@@ -272,7 +264,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
             y, labels = encode_labels(names)
 
         # line 10: the target M_t, a matrix of shape (D, D)
-        target, kind = self._target(X, y, base_seed, state.metric_type)
+        target, kind = self._fit_base(X, y, base_seed, state.metric_type)
 
         # line 1: the first task gives the dictionary, (d, D)
         L = state.dictionary
@@ -308,26 +300,11 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
         tasks = {**state.tasks, task: record}
         return replace(state, dictionary=L, codes=codes, tasks=tasks, metric_type=kind)
 
-    def _target(
-        self, X: Matrix, y: Indices, seed: int, known: str | None
-    ) -> tuple[FactoredMetric, str]:
-        """What the base learner finds in the samples of a task, and its type, the known one."""
-        learner = self._unfitted_base()
-        if "random_state" in learner.get_params():
-            learner.set_params(random_state=seed)
-        target, kind = fitted_metric(learner, "base_learner", X, y)
-        if kind != (known or kind):
-            raise ValueError(
-                f"the base learner gives a {kind}, the earlier tasks have a {known}: use one kind"
-                " in one learner"
-            )
-        return target, kind
-
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets of a task: sampled, or nearest for a distance."""
         if kind == "similarity":
-            return sample_triplets(y, self.n_triplets, seed)
-        return nearest_triplets(X, y)
+            return draw_triplets(y, self.n_triplets, np.random.RandomState(seed))
+        return neighbor_triplets(X, y, 3, 10)
 
     def _first_dictionary(self, X: Matrix, y: Indices, seed: int) -> Floats:
         """Orthonormal atoms: Fisher directions of the first task, or those that were given."""
@@ -358,7 +335,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
         state = self._known_state(task)
-        return FactoredMetric(0.0, state.dictionary, state.codes[task])
+        return FactoredMetric._trusted(0.0, state.dictionary, state.codes[task])
 
     @property
     def dictionary_(self) -> Floats:
@@ -379,17 +356,11 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLifelongLearner[_State]):
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, samples, triplets, records."""
         state = self._learned_state("state")
-        samples: list[Any] = []
-        for record in state.tasks.values():
-            X = record.X
-            if sparse.issparse(X):
-                samples += [X.data, X.indices, X.indptr]
-            elif X is not None:
-                samples.append(X)
+        samples = [record.X for record in state.tasks.values() if record.X is not None]
         return {
             "dictionary": state.dictionary.nbytes,
             "codes": sum(W.nbytes for W in state.codes.values()),
-            "samples": sum(part.nbytes for part in samples),
+            "samples": sum(map(nbytes, samples)),
             "triplets": sum(record.triplets.nbytes for record in state.tasks.values()),
             "records": sum(8 * (2 + len(record.labels)) for record in state.tasks.values()),
         }
@@ -428,8 +399,6 @@ def _restored_state(*, dictionary: Floats, codes: Floats, **parts: Any) -> _Stat
     d, D = dictionary.shape
     expect(1 <= d <= D, "shape of dictionary", (d, D), "(d, D) with 1 <= d <= D")
     expect(len(codes) == len(tasks), "number of codes", len(codes), len(tasks))
-    numbers = [record.number for record in tasks.values()]
-    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
     for task, record in tasks.items():
         n = 0 if record.X is None else record.X.shape[0]
         expect(len(record.labels) == n, f"labels of {task!r}", len(record.labels), n)

@@ -2,7 +2,7 @@
 """The off-diagonal l1 penalty on a task's code and the projection onto PSD matrices.
 
 A penalty is an object with a value, a proximal operator, the distance of a negative
-gradient to its subdifferential (the certificate) and the strength at which a code
+gradient to its subdifferential (the KKT residual) and the strength at which a code
 becomes diagonal.
 """
 
@@ -98,7 +98,7 @@ class OffDiagonalL1:
         return soft_threshold(W, step * self.strength)
 
     # book/penalties.ipynb#a-certificate-of-optimality
-    def certificate(self, W: ArrayLike, gradient: ArrayLike) -> float:
+    def kkt_residual(self, W: ArrayLike, gradient: ArrayLike) -> float:
         """Distance of -gradient to the subdifferential of the penalty at W.
 
         Parameters

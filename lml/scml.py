@@ -7,11 +7,13 @@ and stays factored: FactoredMetric(0, basis, weights).
 """
 
 import copy
+import warnings
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, gen_batches
 
 from lml.fisher import local_directions
@@ -34,6 +36,7 @@ __all__ = [
     "SCML",
     "PairTable",
     "dual_averaging",
+    "mean_difference",
     "mean_hinge",
     "pair_table",
     "scaled_gamma",
@@ -44,14 +47,14 @@ __all__ = [
 
 # book/scml.ipynb#the-composition
 def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
-    """Squared differences of projections, positive pair minus negative pair.
+    """Compute squared differences of projections, positive pair minus negative pair.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative).
+        Samples (anchor, positive, negative).
 
     Returns
     -------
@@ -84,10 +87,14 @@ class PairTable(NamedTuple):
 
     Parameters
     ----------
-    first, second : ndarrays of shape (n_pairs,)
-        Rows of each pair.
-    near, far : ndarrays of shape (n_triplets,)
-        Where each triplet finds its pairs (anchor, positive) and (anchor, negative).
+    first : ndarray of shape (n_pairs,)
+        First sample of each pair.
+    second : ndarray of shape (n_pairs,)
+        Second sample of each pair.
+    near : ndarray of shape (n_triplets,)
+        Place of the pair (anchor, positive) of each triplet.
+    far : ndarray of shape (n_triplets,)
+        Place of the pair (anchor, negative) of each triplet.
     """
 
     first: Indices
@@ -97,7 +104,7 @@ class PairTable(NamedTuple):
 
 
 def pair_table(triplets: Indices, n_samples: int) -> PairTable:
-    """The distinct pairs of triplets (n_triplets, 3), and where each finds its two."""
+    """List the distinct pairs of triplets (n_triplets, 3), and where each finds its two."""
     i, j, k = triplets.T
     pairs, place = np.unique(i * n_samples + np.stack([j, k]), return_inverse=True)
     near, far = place.reshape(2, -1)
@@ -105,7 +112,7 @@ def pair_table(triplets: Indices, n_samples: int) -> PairTable:
 
 
 def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
-    """Mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
+    """Compute the mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
     distances = np.empty(len(table.first))
@@ -119,7 +126,7 @@ def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
 def scml_objective(
     weights: ArrayLike, projections: Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
-    """Mean hinge of the weighted distance plus the l1 penalty of the weights.
+    """Compute the mean hinge of the weighted distance plus the l1 penalty of the weights.
 
     Parameters
     ----------
@@ -128,13 +135,14 @@ def scml_objective(
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative); the mean over no triplets is zero.
+        Samples (anchor, positive, negative); the mean over no triplets is zero.
     beta : float, default=0.0
-        Penalty, at least 0.
+        Penalty, at least 0, in the units of the differences.
 
     Returns
     -------
     objective : float
+        It is 1 at zero weights.
 
     Notes
     -----
@@ -157,18 +165,19 @@ def scml_objective(
 
 # book/scml.ipynb#what-should-gamma-be
 def scaled_gamma(projections: Floats, triplets: Indices) -> float:
-    """Strength of the quadratic term: one fifth of the mean squared length of the differences.
+    """Compute one fifth of the mean squared length of the differences, the default of gamma.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative); of no triplets the mean is zero.
+        Samples (anchor, positive, negative); of no triplets the mean is zero.
 
     Returns
     -------
     gamma : float
+        Strength of the quadratic term of dual averaging.
 
     Notes
     -----
@@ -253,28 +262,27 @@ def dual_averaging(
     n_steps: int = 100_000,
     random_state: Seed = None,
 ) -> tuple[Floats, Floats]:
-    """Weights of the directions by regularised dual averaging, one triplet a step.
+    """Learn the weights of the directions by regularized dual averaging, a triplet a step.
 
     Parameters
     ----------
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Rows (anchor, positive, negative).
+        Samples (anchor, positive, negative).
     beta : float
-        Penalty, at least 0.
+        Penalty, at least 0, in the units of the differences. `SCML` takes it as a fraction.
     gamma : float or None, default=None
-        Strength of the quadratic term. None: one fifth of the mean squared length of the
-        triplets' differences.
+        Strength of the quadratic term. None takes `scaled_gamma`.
     n_steps : int, default=100_000
-        Triplets drawn, with replacement.
+        Number of triplets drawn, with replacement, one in each step.
     random_state : int, RandomState instance or None, default=None
-        Draws the triplets.
+        Seed of the draws.
 
     Returns
     -------
     weights : ndarray of shape (n_basis,)
-        The best of those checked, which are every twentieth part of the steps.
+        The best weights of those checked, which are 20 along the run.
     history : ndarray of shape (n_checks + 1,)
         Objective at zero weights, which is 1, and at each check.
 
@@ -314,47 +322,93 @@ def dual_averaging(
     return best, np.array(history)
 
 
-# book/scml.ipynb#the-estimator
+# book/scml.ipynb#how-strong-a-penalty
+def mean_difference(projections: Floats, triplets: Indices) -> Floats:
+    """Compute the mean over triplets of the squared differences of projections.
+
+    Parameters
+    ----------
+    projections : ndarray of shape (n_samples, n_basis)
+        X F' for directions F.
+    triplets : integer array of shape (n_triplets, 3)
+        Samples (anchor, positive, negative); of no triplets the mean is zero.
+
+    Returns
+    -------
+    mean : ndarray of shape (n_basis,)
+        The slope of the mean hinge at zero weights. Its largest negative is the smallest
+        penalty under which all weights are zero.
+
+    Notes
+    -----
+    Derived in chapter 8 (scml), eqs. (scml-mean) and (scml-largest).
+
+    Examples
+    --------
+    >>> P = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> mean_difference(P, np.array([[0, 1, 2]])).tolist()
+    [1.0, -4.0]
+    """
+    total = np.zeros(projections.shape[1])
+    for block in gen_batches(len(triplets), max(1, 2**16 // max(projections.shape[1], 1))):
+        total += triplet_differences(projections, triplets[block]).sum(axis=0)
+    return total / max(len(triplets), 1)
+
+
+# book/scml.ipynb#how-strong-a-penalty
 @storable
 class SCML(MetricLearnerMixin, BaseEstimator):
-    """Distance metric composed of local Fisher directions with sparse non-negative weights.
+    """Learn a distance as a sparse non-negative combination of local Fisher directions.
 
     Parameters
     ----------
     n_basis : int or None, default=None
-        Number of directions. None: the larger of 100 and 20 (classes - 1).
+        Number of directions. None takes the larger of 100 and 20 (n_classes - 1).
     beta : float, default=1e-5
-        l1 penalty of the weights, at least 0.
+        l1 penalty of the weights, as a fraction of the smallest penalty that makes all of
+        them zero. At least 0 and below 1; it has no units.
     gamma : float or None, default=None
-        Strength of the quadratic term of dual averaging, above 0. None: one fifth of the
-        mean squared length of the triplets' differences.
+        Strength of the quadratic term of dual averaging, above 0, in units of X to the power
+        of four. None takes one fifth of the mean squared length of the triplets' differences.
     n_steps : int, default=100_000
-        Triplets drawn.
-    n_targets, n_impostors : int, default=3 and 10
-        Neighbours of the same class and of other classes that make the triplets.
+        Number of triplets drawn, one in each step.
+    n_targets : int, default=3
+        Nearest samples of its own class that each sample forms triplets with.
+    n_impostors : int, default=10
+        Nearest samples of other classes that each sample forms triplets with.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means and of the draws.
 
     Attributes
     ----------
-    metric_ : FactoredMetric
-        FactoredMetric(0, basis_, weights_).
-    basis_ : ndarray of shape (n_basis, n_features)
-        Unit directions; fewer where the rows allow fewer regions.
-    weights_ : ndarray of shape (n_basis,)
-        Non-negative weights.
+    metric_ : FactoredMetric of shape (n_features, n_features)
+        The learned metric, FactoredMetric(0, basis_, weights_).
+    basis_ : ndarray of shape (n_found, n_features)
+        Unit directions. Fewer than n_basis are found where the samples form too few regions.
+    weights_ : ndarray of shape (n_found,)
+        Non-negative weights of the directions.
     objective_history_ : ndarray of shape (n_checks + 1,)
-        Objective at zero weights, which is 1, and at each check; the best weights are kept.
+        Objective at zero weights, which is 1, and at each check. The best weights are kept.
     gamma_ : float
-        The value used.
+        Strength of the quadratic term that was used.
+    beta_max_ : float
+        Smallest penalty that makes all weights zero. The penalty used is beta * beta_max_.
     n_triplets_ : int
-        Triplets that the rows gave.
+        Number of triplets of the samples.
     n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X was a data frame whose columns are all named by strings.
+
+    See Also
+    --------
+    lml.baselines.MultiTaskSCML : Several tasks that share their directions.
 
     Notes
     -----
-    Derived in chapter 8 (scml), eqs. (scml-metric), (scml-objective), (scml-step) and (scml-size).
-    Paper: section V-A (stSCML) and Table I, row SCML.
+    Derived in chapter 8 (scml), eqs. (scml-metric), (scml-objective), (scml-step), (scml-size) and
+    (scml-scale). Paper: section V-A (stSCML) and Table I, row SCML. Multiplying X by c divides the
+    metric by the square of c and changes no ranking, unless gamma is given.
 
     Examples
     --------
@@ -368,7 +422,7 @@ class SCML(MetricLearnerMixin, BaseEstimator):
     metric_type = "distance"
     _parameter_rules: ClassVar = {
         "n_basis": optional(whole(1)),
-        "beta": real(0),
+        "beta": real(0, 1, below=True),
         "gamma": optional(real(0, above=True)),
         "n_steps": whole(1),
         "n_targets": whole(1),
@@ -395,24 +449,31 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
-        """Learn the weights.
+        """Learn the weights of the directions.
 
         Parameters
         ----------
         X : {array-like, CSR matrix} of shape (n_samples, n_features)
-            Rows, at least 3. CSR rows are not made dense; the directions are.
+            Samples, at least 3. A CSR matrix is not made dense; the directions are dense.
         y : array-like of shape (n_samples,)
-            Labels of any hashable type; at least two classes, one of them with two rows.
+            Class of each sample, of any hashable type: at least two classes, one of them with
+            two samples.
 
         Returns
         -------
         self : SCML
+            The fitted learner.
 
         Raises
         ------
         ValueError
             If a parameter is out of range, X is not finite, X and y differ in length, or
             the labels allow no triplet. Nothing is stored then.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If every weight is zero, so that the metric is zero and ranks nothing.
         """
         check_parameters(self)
         fitted = copy.copy(self)  # a fit that fails changes nothing
@@ -426,11 +487,22 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         basis = local_directions(X, codes, n_basis, random_state=rng)
         projections = times_transpose(X, basis)
         gamma = _gamma(projections, triplets, self.gamma)
+        # the penalty in the units of X, eq. (scml-largest)
+        beta_max = float(np.max(-mean_difference(projections, triplets), initial=0.0))
         fitted.weights_, fitted.objective_history_ = dual_averaging(
-            projections, triplets, self.beta, gamma, self.n_steps, rng
+            projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
         )
+        if not fitted.weights_.any():
+            warnings.warn(
+                f"no weights lowered the objective in n_steps={self.n_steps}, so the metric is"
+                " zero and ranks nothing: raise n_steps or lower beta; if that does not help, no"
+                " direction brings samples of one class nearer than those of others",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         fitted.basis_ = basis
         fitted.gamma_ = gamma
+        fitted.beta_max_ = beta_max
         fitted.n_triplets_ = len(triplets)
         fitted.metric_ = FactoredMetric._trusted(0.0, basis, fitted.weights_)
         self.__dict__ = fitted.__dict__

@@ -40,7 +40,7 @@ class TaskMetricsMixin:
 
     Notes
     -----
-    Derived in chapter 35 (single_task), eqs. (single-task-score) and (single-task-map).
+    Derived in chapter 34 (single_task), eqs. (single-task-score) and (single-task-map).
 
     Examples
     --------
@@ -72,7 +72,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-score).
+        Derived in chapter 34 (single_task), eq. (single-task-score).
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
@@ -100,7 +100,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-map).
+        Derived in chapter 34 (single_task), eq. (single-task-map).
         """
         now = copy.copy(self)
         metric = now.task_metric(task).psd()
@@ -139,11 +139,11 @@ class TaskMetricsMixin:
 
     @available_if(_has_distances)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
-        """Squared distances of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
-        return -self.pair_score(pairs, task=task)
+        """Distances of pairs (n_pairs, 2, n_features) under the PSD read-out, shape (n_pairs,)."""
+        return np.sqrt(np.maximum(-self.pair_score(pairs, task=task), 0.0))
 
     # book/single_task.ipynb#the-view-of-one-task
-    def for_task(self, task: Hashable) -> "TaskTransformer":
+    def as_transformer(self, task: Hashable) -> "TaskTransformer":
         """One task as a fitted scikit-learn transformer, as it is known now.
 
         What is learned later does not change it: ask again. Its `fit` learns the task anew,
@@ -201,7 +201,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 35 (single_task), eq. (single-task-retrieval).
+        Derived in chapter 34 (single_task), eq. (single-task-retrieval).
         """
         now = copy.copy(self)
         check_columns(now, X)
@@ -233,7 +233,7 @@ def _learns_on(view: Any) -> bool:
 class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     """One task of a learner of several tasks, as a scikit-learn transformer.
 
-    ``learner.for_task(name)`` gives a fitted one.
+    ``learner.as_transformer(name)`` gives a fitted one.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 35 (single_task), eqs. (single-task-map) and (single-task-validation).
+    Derived in chapter 34 (single_task), eqs. (single-task-map) and (single-task-validation).
 
     Examples
     --------
@@ -269,11 +269,11 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     >>> from sklearn.pipeline import make_pipeline
     >>> from lml.lifelong import LifelongMetricLearner
     >>> X, y = load_iris(return_X_y=True)
-    >>> learner = LifelongMetricLearner(n_components=3, random_state=0)
+    >>> learner = LifelongMetricLearner(random_state=0)
     >>> learner = learner.partial_fit(X, y, task="iris")
-    >>> learner.for_task("iris").set_output(transform="pandas").transform(X).columns[0]
+    >>> learner.as_transformer("iris").set_output(transform="pandas").transform(X).columns[0]
     'tasktransformer0'
-    >>> pipeline = make_pipeline(learner.for_task("iris"), KNeighborsClassifier())
+    >>> pipeline = make_pipeline(learner.as_transformer("iris"), KNeighborsClassifier())
     >>> bool(cross_val_score(pipeline, X, y, cv=3).mean() > 0.9)
     True
     """

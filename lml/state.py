@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
-from lml.utils.validation import Rule, whole
+from lml.utils.validation import InvalidParameterError, Rule, check_parameters, whole
 
 __all__ = [
     "ArrayField",
@@ -88,7 +88,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-round-trip).
+    Derived in chapter 33 (state), eq. (state-round-trip).
 
     Examples
     --------
@@ -207,6 +207,13 @@ _OBJECTS: dict[str, tuple[type, Callable[[Any], Any], Callable[..., Any]]] = {
 
 
 # book/state.ipynb#parameters
+def _usable(learner: Any) -> Any:
+    """The learner, if its parameters can be used."""
+    if hasattr(learner, "_parameter_rules"):
+        check_parameters(learner)
+    return learner
+
+
 def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """JSON form of a parameter that is more than a name; its arrays go to `arrays`."""
     kind = type(value)
@@ -218,7 +225,7 @@ def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
         if kind is known:
             return {tag: [encode(part, arrays) for part in parts(value)]}
     if _LEARNERS.get(kind.__name__) is kind:
-        return {"learner": [kind.__name__, encode_parameters(value, arrays)]}
+        return {"learner": [kind.__name__, encode_parameters(_usable(value), arrays)]}
     raise TypeError(
         f"{reprlib.repr(value)} of type {kind.__name__} cannot be stored: use numbers,"
         f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; or use pickle"
@@ -234,7 +241,7 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
     if tag == "learner":
         name, parameters = content
         expect(name in _LEARNERS, "learner", name, f"one of {sorted(_LEARNERS)}")
-        return _LEARNERS[name](**decode_parameters(parameters, arrays))
+        return _usable(_LEARNERS[name](**decode_parameters(parameters, arrays)))
     expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
 
@@ -245,6 +252,8 @@ def about(part: str) -> Iterator[None]:
     """Let a TypeError within the block begin with the part that it is about."""
     try:
         yield
+    except InvalidParameterError:
+        raise
     except TypeError as error:
         raise TypeError(f"{part}: {error}") from None
 
@@ -300,7 +309,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-atomic).
+    Derived in chapter 33 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -368,7 +377,7 @@ def write_state(
 
     Notes
     -----
-    Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
+    Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
     """
     arrays = {name: _storable(name, array) for name, array in arrays.items()}
     table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
@@ -472,7 +481,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-bound).
+    Derived in chapter 33 (state), eq. (state-bound).
     """
     with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
@@ -499,7 +508,7 @@ class Field:
 
     Notes
     -----
-    Derived in chapter 34 (state), eq. (state-round-trip).
+    Derived in chapter 33 (state), eq. (state-round-trip).
     """
 
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:

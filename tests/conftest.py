@@ -28,7 +28,6 @@ SLOW = {
     "baselines_offdiagonal",
     "lifelong_files",
     "lifelong_input",
-    "lifelong_many",
     "lifelong_threads",
     "linear",
     "plda_families",

@@ -19,6 +19,7 @@ from lml.oasis import OASIS
 from lml.studies import ablations
 from lml.studies.ablations import (
     ABLATIONS,
+    DICTIONARIES,
     FRACTIONS,
     POLICIES,
     SIZES,
@@ -28,6 +29,7 @@ from lml.studies.ablations import (
     change_since_arrival,
     chosen_for,
     errors_by,
+    in_stretched_dictionary,
     penalty_path,
     run_ablation,
 )
@@ -39,7 +41,7 @@ from lml.studies.systems import Recalled
 RESULTS = Path(__file__).parent.parent / "results"
 OWN = {"aggressiveness": 0.1, "n_steps": 200}
 CHOSEN = {"oasis": OWN, "scml": {"beta": 1e-4}}
-SIZE = ("lifelong-oasis",)
+SIZE = ("oasis",)
 
 
 def write_choices(folder, chosen, n_splits=2, k=3):
@@ -59,9 +61,10 @@ def small(monkeypatch, tmp_path):
     anew = partial(load_digits_tasks)  # unlike any other, so that nothing is read from a cache
     monkeypatch.setitem(ablations.DATASETS, "digits", Protocol(anew, (3,)))
     monkeypatch.setattr(ablations, "FRACTIONS", (1.0, 0.1))
-    monkeypatch.setattr(ablations, "CODE_PENALTIES", (0.0, 0.1))
+    monkeypatch.setattr(ablations, "SIZES", (20, 64))
     monkeypatch.setitem(ablations.STEP_SIZE, "n_components", 20)
-    few = replace(ABLATIONS["size"], parts=lambda tasks: (20, 64))
+    ways = ("first", "closed form")
+    few = replace(ABLATIONS["size"], parts=lambda tasks: ways, splits=range(3))
     monkeypatch.setitem(ablations.ABLATIONS, "size", few)
     write_choices(tmp_path / "base", CHOSEN)
     folders = {"out": tmp_path / "out", "base": tmp_path / "base"}
@@ -94,37 +97,55 @@ def test_a_missing_file_system_or_split_is_named_before_anything_runs(small, tmp
         run(small, "size", base=tmp_path / "elsewhere")
     write_choices(small["base"], {"oasis": OWN})
     with pytest.raises(ValueError, match=r"no row of scml on split 0.*--systems scml"):
-        run(small, "size", systems=["lifelong-scml"])
+        run(small, "size", systems=["scml"])
     with pytest.raises(ValueError, match="no row of oasis on split 2"):
         run(small, "size", n_splits=3)
     assert not small["out"].exists()
 
 
+def test_parameters_of_the_streams_stand_in_the_line_of_the_last_step(tmp_path):
+    chosen = json.dumps({"beta": 0.1, "n_neighbors": 5}).replace('"', '""')
+    lines = ["split,system,n_learnt,parameters", "100,scml,1,{}", f'100,scml,2,"{chosen}"']
+    (tmp_path / "transfer-tables-digits.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert chosen_for("digits", 100, "scml", tmp_path) == ({"beta": 0.1}, 5)
+    with pytest.raises(ValueError, match=r"transfer-tables-digits.*--studies tables"):
+        chosen_for("digits", 101, "scml", tmp_path)
+
+
 def test_one_row_for_each_task_and_setting(small):
     rows = run(small, "size")
     assert len(rows) == 2 * 2 * 4
-    keys = [(r["n_components"], r["code_penalty"], r["task"]) for r in rows]
+    keys = [(r["n_components"], r["dictionary"], r["task"]) for r in rows]
     assert len(set(keys)) == len(keys)
     for r in rows:
         assert 0 <= float(r["error"]) < 0.4
-        assert 0 <= float(r["validation_error"]) < 0.4
-        assert 0 < float(r["captured"]) <= 1
         assert json.loads(r["parameters"]) == OWN
         assert "numpy" in r["versions"]
 
 
-def test_at_full_size_without_penalty_it_is_the_base_learner(small):
+def test_at_full_size_every_dictionary_has_the_errors_of_the_base_learner(small):
     rows = run(small, "size")
-    whole = [r for r in rows if (r["n_components"], r["code_penalty"]) == ("64", "0.0")]
-    for t, r in zip(load_digits_tasks(random_state=0), whole, strict=True):
-        base = OASIS(**OWN, random_state=0).fit(t.X_train, t.y_train)
-        assert float(r["error"]) == pytest.approx(
-            error_of(base.metric_, "similarity", t), abs=0.005
-        )
-        assert float(r["captured"]) == pytest.approx(1.0)
+    for way in ("first", "closed form"):
+        whole = [r for r in rows if (r["n_components"], r["dictionary"]) == ("64", way)]
+        for t, r in zip(load_digits_tasks(random_state=0), whole, strict=True):
+            base = OASIS(**OWN, random_state=0).fit(t.X_train, t.y_train)
+            expected = error_of(base.metric_, "similarity", t)
+            assert float(r["error"]) == pytest.approx(expected, abs=0.005)
 
 
-def test_a_base_metric_is_learnt_once_for_all_sizes_and_penalties(small, monkeypatch):
+def test_a_dictionary_as_large_as_the_ranks_of_all_tasks_holds_their_metrics():
+    tasks = load_digits_tasks(random_state=0)[:3]
+    base = OffDiagonalLearner("distance", n_components=5, random_state=0)
+    found = in_stretched_dictionary(base, tasks, 0, 15)
+    few = in_stretched_dictionary(base, tasks, 0, 5)
+    for t in tasks:
+        target = clone(base).fit(t.X_train, t.y_train).metric_.to_dense()
+        size = np.abs(target).max()
+        np.testing.assert_allclose(found[t.name].to_dense(), target, atol=1e-7 * size)
+        assert np.linalg.norm(few[t.name].to_dense() - target) > 0.01 * np.linalg.norm(target)
+
+
+def test_a_base_metric_is_learned_once_for_all_sizes_and_dictionaries(small, monkeypatch):
     fits, real = [], OASIS.fit
 
     def counted(self, X, y):
@@ -138,7 +159,7 @@ def test_a_base_metric_is_learnt_once_for_all_sizes_and_penalties(small, monkeyp
 
 def test_the_order_in_which_units_run_does_not_matter(small, monkeypatch, tmp_path):
     rows = run(small, "size")
-    backwards = replace(ablations.ABLATIONS["size"], parts=lambda tasks: (64, 20))
+    backwards = replace(ablations.ABLATIONS["size"], parts=lambda tasks: ("closed form", "first"))
     monkeypatch.setitem(ablations.ABLATIONS, "size", backwards)
     anew = Protocol(partial(load_digits_tasks), (3,))
     monkeypatch.setitem(ablations.DATASETS, "digits", anew)
@@ -258,7 +279,7 @@ def test_steps_are_those_of_a_stream_and_begin_with_the_base_learner_alone(small
     for s in range(4):
         after = [float(r["error"]) for r in rows if r["n_learnt"] == str(s + 1)]
         np.testing.assert_allclose(after, R.errors[s, : s + 1], atol=1e-6)
-    change = change_since_arrival(rows, "lifelong-oasis")
+    change = change_since_arrival(rows, "oasis")
     np.testing.assert_allclose(change, -100 * backward_transfer(R.accuracy), atol=1e-3)
 
 
@@ -314,11 +335,10 @@ def test_the_choice_is_by_validation_and_the_first_of_equals():
 
 
 def test_the_ranges_are_the_papers():
-    assert (min(SIZES), max(SIZES)) == (40, 200)
-    assert 120 in SIZES
+    assert {40, 120, 200} <= set(SIZES)
     assert (max(FRACTIONS), min(FRACTIONS)) == (1.0, 0.0)
-    assert ABLATIONS["size"].datasets == ("sentiment",)
     assert ABLATIONS["penalty"].datasets == ("isolet",)
+    assert "sentiment" in ABLATIONS["size"].datasets
     assert "sentiment" in ABLATIONS["tasks"].datasets
 
 
@@ -327,14 +347,14 @@ def test_the_command_line_says_what_is_missing(tmp_path):
     command += ["--base", str(tmp_path), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "sentiment.csv is missing" in done.stderr
+    assert "transfer-tables-sentiment.csv is missing" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_a_row_has_the_columns_of_its_unit():
     t = load_digits_tasks(random_state=0)[0]
-    unit = Unit("digits", 1, "s", "codes", OWN, 3)
-    row = vars(StepRow(**unit.columns(t), error=0.25, old_tasks="codes", n_learnt=2))
+    unit = Unit("digits", 1, "s", "no samples", OWN, 3)
+    row = vars(StepRow(**unit.columns(t), error=0.25, old_tasks="no samples", n_learnt=2))
     assert (row["dataset"], row["split"], row["system"], row["task"]) == ("digits", 1, "s", "0-1")
     assert (row["error"], row["n_neighbors"], row["n_learnt"]) == (0.25, 3, 2)
     assert (row["n_train"], row["n_test"]) == (len(t.y_train), len(t.y_test))
@@ -358,7 +378,7 @@ FILES = [(name, dataset) for name in COLUMNS for dataset in ABLATIONS[name].data
 @pytest.mark.parametrize(("name", "dataset"), FILES)
 def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
     path, ablation = RESULTS / f"ablation-{name}-{dataset}.csv", ABLATIONS[name]
-    units = [(str(s), system) for s in range(5) for system in ablation.systems]
+    units = [(str(s), system) for s in ablation.splits for system in ablation.systems]
     rows = read_rows(path)
     assert {(r["split"], r["system"]) for r in rows} == set(units)
     for split, system in units:
@@ -366,12 +386,13 @@ def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
                 if (r["split"], r["system"]) == (split, system)}  # fmt: skip
         parameters, k = ablation.given(dataset, int(split), system, RESULTS)
         assert made == {(json.dumps(parameters), str(k))}
+    kinds = {"size": ("dictionary", DICTIONARIES), "tasks": ("old_tasks", POLICIES)}
+    column, parts = kinds.get(name, ("dictionary", [None]))
     for system in ablation.systems:
-        for part in POLICIES if name == "tasks" else [None]:
-            some = [r for r in rows if part in (None, r.get("old_tasks"))]
-            some = [r for r in some if r.get("code_penalty", "0.0") == "0.0"]
+        for part in parts:
+            some = [r for r in rows if r.get(column) == part]
             curve = errors_by(some, COLUMNS[name], system)
-            assert {len(errors) for errors in curve.values()} == {5}
+            assert {len(errors) for errors in curve.values()} == {len(ablation.splits)}
 
 
 def test_a_system_without_a_part_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from lml.baselines.mtscml import (
     MultiTaskSCML,
@@ -17,7 +17,13 @@ from lml.baselines.mtscml import (
 )
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import local_fisher_basis
-from lml.scml import SCML, dual_averaging, scml_objective, triplet_differences
+from lml.scml import (
+    SCML,
+    dual_averaging,
+    mean_difference,
+    scml_objective,
+    triplet_differences,
+)
 from lml.triplets import nearest_triplets, triplet_loss
 
 SMALL = MultiTaskSCML(n_basis=8, n_steps=360, random_state=0)
@@ -155,6 +161,7 @@ def test_one_task_is_scml():
     learner = MultiTaskSCML(n_basis=8, n_steps=6000, random_state=5).fit(X, y, tasks=["a"] * 40)
     np.testing.assert_array_equal(learner.basis_, own.basis_)
     assert learner.gamma_ == pytest.approx(own.gamma_)
+    assert learner.beta_max_ == pytest.approx(own.beta_max_)
     np.testing.assert_allclose(learner.objective_history_[3::3], own.objective_history_[5::5])
 
 
@@ -202,6 +209,26 @@ def test_blocks_do_not_matter():
     np.testing.assert_allclose(copies.reshape(2, 3000, -1).sum(axis=1), W, rtol=1e-6)
 
 
+@pytest.mark.parametrize("c", [1e-3, 1 / 4080, 7.0, 1e3])
+def test_a_penalty_has_no_units(c):
+    X, y, tasks = table()
+    held, moved = (
+        clone(SMALL).set_params(beta=0.1, n_steps=3000).fit(a * X, y, tasks=tasks) for a in (1.0, c)
+    )
+    np.testing.assert_allclose(moved.beta_max_, c**2 * held.beta_max_)
+    np.testing.assert_allclose(c**2 * moved.weights_, held.weights_, atol=1e-9)
+
+
+def test_the_fraction_does_not_depend_on_the_number_of_tasks_that_agree():
+    X, y, _ = table((40,))
+    options = {"n_basis": 8, "beta": 0.2, "n_steps": 20_000, "random_state": 0}
+    one = SCML(**options).fit(X, y)
+    four = MultiTaskSCML(**options).fit(
+        np.tile(X, (4, 1)), np.tile(y, 4), tasks=np.repeat(list("abcd"), len(X))
+    )
+    assert four.objective_history_.min() == pytest.approx(one.objective_history_.min(), rel=0.05)
+
+
 def test_fit_stores_factored_distances():
     X, y, tasks = table()
     learner = clone(SMALL).set_params(n_steps=3000).fit(X, y, tasks=tasks)
@@ -221,7 +248,7 @@ def test_fit_stores_factored_distances():
         x, z = learner.transform(X[[3, 17]], task=task)
         assert np.sum((x - z) ** 2) == pytest.approx(gap @ M @ gap)
         assert learner.pair_score(X[None, [3, 17]], task=task)[0] == pytest.approx(-gap @ M @ gap)
-    penalty = 1e-4 * np.linalg.norm(learner.weights_, axis=0).sum()
+    penalty = 1e-4 * learner.beta_max_ * np.linalg.norm(learner.weights_, axis=0).sum()
     assert np.mean(losses) + penalty == pytest.approx(learner.objective_history_.min())
     assert len({id(M.factor.base) for M in learner.metrics_.values()}) == 1  # one array
 
@@ -248,7 +275,8 @@ def test_the_penalty_shares_directions():
     for name in names:
         own = np.array([task == name for task in tasks])
         P, T = X[own] @ joint.basis_.T, nearest_triplets(X[own], y[own])
-        alone.append(dual_averaging(P, T, 0.03, n_steps=3000, random_state=0)[0] > 0)
+        beta = 0.03 * np.max(-mean_difference(P, T))
+        alone.append(dual_averaging(P, T, beta, n_steps=3000, random_state=0)[0] > 0)
     together, apart = used.sum(axis=0), np.sum(alone, axis=0)
     assert together[together > 0].mean() > apart[apart > 0].mean()
 
@@ -300,11 +328,13 @@ def test_easy_duplicate_and_degenerate_rows():
     X = rng.standard_normal((24, 3))
     thrice = clone(SMALL).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3), tasks=np.repeat(tasks, 3))
     assert np.isfinite(thrice.weights_).all()
-    constant = clone(SMALL).fit(np.ones((24, 3)), y, tasks=tasks)
+    with pytest.warns(ConvergenceWarning, match=r"metrics of the tasks \[0, 1\] are zero"):
+        constant = clone(SMALL).fit(np.ones((24, 3)), y, tasks=tasks)
     np.testing.assert_array_equal(constant.metric_matrix(0), np.zeros((3, 3)))
     one = X.copy()
     one[tasks == 0] = 1.0  # a task without any direction uses those of the other
-    learner = clone(SMALL).fit(one, y, tasks=tasks)
+    with pytest.warns(ConvergenceWarning, match=r"of the tasks \[0\]"):
+        learner = clone(SMALL).fit(one, y, tasks=tasks)
     assert learner.weights_[1].max() > 0
     np.testing.assert_array_equal(learner.weights_[0], 0)
     wide = clone(SMALL).fit(rng.standard_normal((24, 50)), y, tasks=tasks)
@@ -338,7 +368,7 @@ def test_clear_errors_leave_no_trace(X, y, tasks, said):
 @pytest.mark.parametrize(
     ("name", "bad"),
     [(n, b) for n in ("n_basis", "n_steps", "n_targets", "n_impostors") for b in (0, -1, 1.5, "2")]
-    + [("beta", b) for b in (-1e-3, np.nan, np.inf, "a", None, True)]
+    + [("beta", b) for b in (-1e-3, 1, 10.0, np.nan, np.inf, "a", None, True)]
     + [("gamma", b) for b in (0, -1, np.nan, "a")],
 )
 def test_clear_errors_for_parameters(name, bad):

@@ -136,8 +136,9 @@ def test_the_union_forgets_the_tasks(estimator):
 
 def test_keyed_labels_are_pairs():
     X, y, tasks = table()
-    learner = PooledMetricLearner(SMALL, shared_labels=False).fit(X, y, tasks=tasks)
     names = list(dict.fromkeys(tasks))
+    X = X + 4.0 * np.array([names.index(t) for t in tasks])[:, None]  # classes do not coincide
+    learner = PooledMetricLearner(SMALL, shared_labels=False).fit(X, y, tasks=tasks)
     keys = [f"{names.index(t)}-{label}" for t, label in zip(tasks, y, strict=True)]
     expected = clone(SMALL).fit(X, np.array(keys)).metric_.to_dense()
     np.testing.assert_array_equal(learner.metric_matrix(7), expected)

@@ -17,7 +17,7 @@ from sklearn.linear_model import Lasso
 from lml.baselines.mtscml import group_shrink
 from lml.baselines.offdiagonal import TripletMap, hinge_code
 from lml.coding import code_metric, fista
-from lml.dictionary import keep_metrics, polar_factors
+from lml.dictionary import keep_codes, polar_factors
 from lml.initialization import orthonormal_rows
 from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1, nearest_psd
@@ -45,7 +45,7 @@ def off_diagonal_distance(W, gradient, strength):
 def test_the_proximal_point_is_certified(seed, d, strength, step):
     V, penalty = np.random.default_rng(seed).normal(size=(d, d)) * 2, OffDiagonalL1(strength)
     P = penalty.prox(V, step)
-    assert penalty.certificate(P, (P - V) / step) <= 1e-9 * max(1.0, np.abs(V).max() / step)
+    assert penalty.kkt_residual(P, (P - V) / step) <= 1e-9 * max(1.0, np.abs(V).max() / step)
     assert off_diagonal_distance(P, (P - V) / step, strength) <= 1e-9 * max(1.0, 10 / step)
     for other in np.random.default_rng(seed + 1).normal(size=(20, d, d)):
         objective = [
@@ -116,7 +116,7 @@ class Lasso1:
     def prox(self, x, step=1.0):
         return np.sign(x) * np.maximum(np.abs(x) - step * self.strength, 0.0)
 
-    def certificate(self, x, gradient):
+    def kkt_residual(self, x, gradient):
         free = np.maximum(np.abs(gradient) - self.strength, 0.0)
         away = np.where(x == 0, free, gradient + self.strength * np.sign(x))
         return float(np.linalg.norm(away))
@@ -137,7 +137,7 @@ def test_fista_solves_lassos_of_any_shape(seed, rows, columns, share, restart):
     start = rng.normal(size=(rows, columns))
     result = fista(smooth, Lasso1(strength), start, tol=1e-7, max_iter=20_000, restart=restart)
     assert result.converged
-    assert result.certificate <= 1e-7 * np.linalg.norm(A.T @ C @ B.T)
+    assert result.kkt_residual <= 1e-7 * np.linalg.norm(A.T @ C @ B.T)
     design, n = np.kron(A, B.T), C.size
     lasso = Lasso(strength / n, fit_intercept=False, tol=1e-12, max_iter=100_000)
     oracle = lasso.fit(design, C.ravel()).coef_
@@ -172,5 +172,5 @@ def test_moves_of_a_dictionary_are_what_they_say(seed, d, extra):
     np.testing.assert_allclose(rows @ rows.T, np.eye(d), atol=1e-9)
     Q = orthonormal_rows(L)
     np.testing.assert_allclose(Q @ Q.T, np.eye(d), atol=1e-9)
-    code = keep_metrics(W, rows, Q)  # equal row spaces: the metric stays
+    code = keep_codes(W, rows @ Q.T)  # equal row spaces: the metric stays
     np.testing.assert_allclose(Q.T @ code @ Q, rows.T @ W @ rows, atol=1e-9)

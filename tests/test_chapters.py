@@ -18,6 +18,7 @@ import pytest
 from tangle import LABEL, ROOT, exported, toc_files
 
 CODE_LINES = 40
+PICTURES = {"image/png", "image/svg+xml"}
 KINDS = ("story", "theory", "workshop", "example", "reference")
 TAUGHT = ("story", "theory")  # pages to learn from: exercises, checks, summary, references
 TAGS = {
@@ -188,7 +189,7 @@ def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
     """The contract of one code cell."""
     found, where, source = [], f"cell {index}", cell.source
     draws = source.rstrip().endswith("plt.show()")
-    pictures = any("image/png" in o.get("data", {}) for o in cell.outputs)
+    pictures = any(PICTURES & set(o.get("data", {})) for o in cell.outputs)
     length = code_lines(source)
     if length > CODE_LINES:
         found.append(f"{where} has {length} lines of code, at most {CODE_LINES} are allowed")

@@ -39,7 +39,7 @@ class OffDiagonal:
         np.fill_diagonal(cut, 0.0)
         return np.sign(W) * np.maximum(np.abs(W) - cut, 0.0)
 
-    def certificate(self, W, gradient):
+    def kkt_residual(self, W, gradient):
         total = 0.0
         for (i, j), g in np.ndenumerate(gradient):
             s = self.strength if i != j else 0.0
@@ -99,7 +99,7 @@ def test_orthonormal_rows_take_no_iteration():
     np.fill_diagonal(expected, np.diag(B))
     np.testing.assert_allclose(found.code, expected, atol=1e-13)
     assert found.n_iter == 0
-    assert found.certificate < 1e-12
+    assert found.kkt_residual < 1e-12
     general = fista(code_loss(Q, FactoredMetric.from_dense(M)), OffDiagonal(0.4), np.zeros((4, 4)))
     np.testing.assert_allclose(general.code, found.code, atol=1e-8)
 
@@ -373,7 +373,7 @@ def test_fista_takes_iterates_of_any_shape():
     class Nothing:
         value = staticmethod(lambda W: 0.0)
         prox = staticmethod(lambda W, step: W)
-        certificate = staticmethod(lambda W, gradient: float(np.linalg.norm(gradient)))
+        kkt_residual = staticmethod(lambda W, gradient: float(np.linalg.norm(gradient)))
 
     for shape in ((3,), (2, 3), (2, 2, 2)):
         init = np.zeros(shape)

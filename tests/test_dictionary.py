@@ -1,4 +1,4 @@
-"""The dictionary module: gradient, step, memories and the two policies, on odd shapes."""
+"""The dictionary module: gradient, step and closed form, on odd shapes."""
 
 import doctest
 
@@ -8,15 +8,13 @@ from scipy import sparse
 
 import lml.dictionary
 from lml.dictionary import (
-    GradientMemory,
-    RunningGradient,
+    descend,
     dictionary_gradient,
-    dictionary_objective,
-    dictionary_step,
+    hinge_objective,
     keep_codes,
-    keep_metrics,
     line_search,
     polar_factors,
+    stretch_step,
 )
 from lml.metrics import FactoredMetric
 
@@ -64,35 +62,26 @@ def test_gradient_against_finite_differences(alpha, core):
 
 
 @pytest.mark.parametrize("kind", ["similarity", "distance"])
-@pytest.mark.parametrize("remember", [False, True])
-def test_objective_against_the_definition_and_its_gradient(kind, remember):
+def test_objective_against_the_definition_and_its_gradient(kind):
     L, W, X, triplets, rng = problem()
-    old = rng.standard_normal((7, 7))
-    V = rng.standard_normal((3, 3))
-    V = V + V.T
-    memory = GradientMemory(7)
-    memory.store("old", FactoredMetric.from_dense(old))
-    extra = {"memory": memory, "codes": {"old": V}} if remember else {}
 
     def naive(L):
-        value = naive_loss(L.T @ W @ L, X, triplets, kind)
-        if remember:
-            value = (value + np.sum(old * (L.T @ V @ L))) / 2
-        return value + 0.3 * np.sum(L * L)
+        return naive_loss(L.T @ W @ L, X, triplets, kind) + 0.3 * np.sum(L * L)
 
     assert naive_loss(L.T @ W @ L, X, triplets, kind) > 0.1
-    value, slope = dictionary_objective(L, W, X, triplets, kind, dictionary_penalty=0.3, **extra)
-    np.testing.assert_allclose(value, naive(L), rtol=1e-10)
-    for E in rng.standard_normal((5, *L.shape)):
-        numeric = (naive(L + 1e-6 * E) - naive(L - 1e-6 * E)) / 2e-6
-        np.testing.assert_allclose(np.sum(slope * E), numeric, rtol=1e-5, atol=1e-7)
+    for samples in (X, sparse.csr_array(X)):
+        value, slope = hinge_objective(W, samples, triplets, kind, 0.3)(L)
+        np.testing.assert_allclose(value, naive(L), rtol=1e-10)
+        for E in rng.standard_normal((5, *L.shape)):
+            numeric = (naive(L + 1e-6 * E) - naive(L - 1e-6 * E)) / 2e-6
+            np.testing.assert_allclose(np.sum(slope() * E), numeric, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["similarity", "distance"])
 def test_step_lowers_the_objective_and_returns_orthonormal_rows(kind):
     L, W, X, triplets, _ = problem()
     for rows in (L, 1.5 * L):
-        step = dictionary_step(rows, W, X, triplets, kind, dictionary_penalty=0.01)
+        step = descend(hinge_objective(W, X, triplets, kind, 0.01), rows, 0.1)
         moved = step.change @ step.dictionary
         np.testing.assert_allclose(step.dictionary @ step.dictionary.T, np.eye(3), atol=1e-12)
         naive = naive_loss(moved.T @ W @ moved, X, triplets, kind) + 0.01 * np.sum(moved**2)
@@ -106,7 +95,7 @@ def test_step_lowers_the_objective_and_returns_orthonormal_rows(kind):
 
 def test_long_steps_are_halved():
     L, W, X, triplets, _ = problem()
-    step = dictionary_step(L, W, X, triplets, "similarity", max_move=1e6, max_backtracks=60)
+    step = descend(hinge_objective(W, X, triplets, "similarity"), L, 1e6, 60)
     assert step.n_backtracks > 0
     assert step.objective_after < step.objective_before
 
@@ -133,7 +122,7 @@ def test_nothing_to_lower_leaves_the_dictionary():
     X = np.array([[1e3, 0.0], [1e3, 1.0], [-1e3, 0.0], [-1e3, 1.0]])
     L = np.eye(2)
     for triplets in ([[0, 1, 2], [2, 3, 0]], np.zeros((0, 3), dtype=int)):
-        step = dictionary_step(L, np.eye(2), X, np.array(triplets), "similarity")
+        step = descend(hinge_objective(np.eye(2), X, np.array(triplets), "similarity"), L, 0.1)
         assert step.step_size == 0
         np.testing.assert_allclose(step.dictionary, L, atol=1e-14)
         np.testing.assert_allclose(step.change, np.eye(2), atol=1e-14)
@@ -141,94 +130,18 @@ def test_nothing_to_lower_leaves_the_dictionary():
 
 def test_no_descent_at_a_kink_leaves_the_dictionary():
     L, W, X, triplets, _ = problem()
-    stay = dictionary_step(L, W, X, triplets, "similarity", max_move=1e9, max_backtracks=0)
+    stay = descend(hinge_objective(W, X, triplets, "similarity"), L, 1e9, 0)
     assert stay.step_size == 0
     assert stay.objective_after == stay.objective_before
     np.testing.assert_allclose(stay.dictionary, L, atol=1e-12)
 
 
-def test_sparse_rows_give_the_dense_step():
-    L, W, _, triplets, _ = problem()
-    X = sparse.random_array((9, 7), density=0.5, rng=np.random.default_rng(1), format="csr")
-    G = FactoredMetric(0.0, X, np.random.default_rng(2).standard_normal((9, 9)))
-    dense = FactoredMetric(0.0, X.toarray(), G.core)
-    steps = []
-    for rows, gradient in ((X, G), (X.toarray(), dense)):
-        memory = GradientMemory(2)
-        memory.store("old", gradient)
-        steps.append(
-            (memory, dictionary_step(L, W, rows, triplets, "similarity", memory, {"old": W}))
-        )
-    (a, one), (b, two) = steps
-    np.testing.assert_allclose(
-        a.gradients["old"].to_dense(), b.gradients["old"].to_dense(), atol=1e-10
-    )
-    np.testing.assert_allclose(a.errors["old"], b.errors["old"], rtol=1e-8)
-    np.testing.assert_allclose(one.dictionary, two.dictionary, atol=1e-10)
-
-
-def test_many_features_need_dense_arrays_of_d_rows_only():
-    n_features, rng = 35_846, np.random.default_rng(0)
-    X = sparse.random_array((30, n_features), density=0.005, rng=rng, format="csr")
-    L = polar_factors(rng.standard_normal((4, n_features)))[1]
-    triplets = rng.integers(0, 30, (50, 3))
-    memory = GradientMemory(4)
-    memory.store("old", FactoredMetric(0.0, X, rng.standard_normal((30, 30))))
-    step = dictionary_step(L, np.eye(4), X, triplets, "distance", memory, {"old": np.eye(4)})
-    assert step.dictionary.shape == L.shape
-    assert memory.nbytes < 4.1 * n_features * 8 + 100
-    running = RunningGradient()
-    running.store("old", memory.gradients["old"], L, np.eye(4))
-    assert running.nbytes == 4 * n_features * 8
-
-
-def test_low_rank_memory_is_the_best_and_replaces_on_revisit():
-    rng = np.random.default_rng(3)
-    G = rng.standard_normal((6, 6))
-    half = (G + G.T) / 2
-    memory = GradientMemory(2)
-    memory.store(("a", 1), FactoredMetric.from_dense(np.eye(6)))
-    memory.store(("a", 1), FactoredMetric.from_dense(G))
-    assert len(memory) == 1
-    values = np.sort(np.abs(np.linalg.eigvalsh(half)))[::-1]
-    error = np.linalg.norm(memory.gradients[("a", 1)].to_dense() - half)
-    np.testing.assert_allclose(error, np.linalg.norm(values[2:]))
-    np.testing.assert_allclose(memory.errors[("a", 1)], error / np.linalg.norm(half))
-
-
-def test_a_gradient_of_zero_is_remembered_as_zero():
-    for X in (np.zeros((2, 5)), sparse.csr_array((2, 5))):
-        memory = GradientMemory(3)
-        memory.store(0, FactoredMetric(0.0, X, np.zeros((2, 2))))
-        assert memory.errors[0] == 0.0
-        value, slope, n = memory.terms(np.ones((2, 5)), {0: np.eye(2)})
-        assert (value, n) == (0.0, 1)
-        assert not slope.any()
-
-
-def test_running_sum_follows_both_policies():
-    L, W, _, _, rng = problem(d=3, n_features=7)
-    G, H = (FactoredMetric.from_dense(rng.standard_normal((7, 7))) for _ in range(2))
-    V = rng.standard_normal((3, 3))
-    running = RunningGradient()
-    assert running.nbytes == 0
-    assert running.terms(L, {})[2] == 0
-    running.store("a", G, L, W)
-    running.store("b", H, L, V)
-    assert len(running) == 2
-    change, rows = polar_factors(L + 0.1 * rng.standard_normal(L.shape))
-    running.total = dictionary_gradient(change @ rows, W, G) + dictionary_gradient(
-        change @ rows, V, H
-    )  # fresh at the moved rows
-    running.change_basis(change.T)
-    fresh = dictionary_gradient(rows, keep_codes(W, change), G)
-    fresh += dictionary_gradient(rows, keep_codes(V, change), H)
-    np.testing.assert_allclose(running.total, fresh, atol=1e-10)
-    turn = np.linalg.qr(rng.standard_normal((3, 3)))[0] @ rows  # the same row space
-    running.change_basis(turn @ rows.T)
-    again = dictionary_gradient(turn, keep_metrics(keep_codes(W, change), rows, turn), G)
-    again += dictionary_gradient(turn, keep_metrics(keep_codes(V, change), rows, turn), H)
-    np.testing.assert_allclose(running.total, again, atol=1e-10)
+def test_inputs_are_left_alone():
+    L, W, X, triplets, _ = problem()
+    for array in (L, W, X, triplets):
+        array.setflags(write=False)
+    descend(hinge_objective(W, X, triplets, "distance"), L, 0.1)
+    stretch_step(L, np.zeros(3), FactoredMetric(0.0, X, np.ones(9)))
 
 
 def test_polar_factors_and_rank_deficient_rows():
@@ -240,60 +153,62 @@ def test_polar_factors_and_rank_deficient_rows():
     assert np.linalg.eigvalsh(change)[0] > 0
     change, rows = polar_factors(np.vstack([L, L[:1], np.zeros((1, 8))]))
     np.testing.assert_allclose(rows @ rows.T, np.eye(5), atol=1e-12)
-    with pytest.raises(ValueError, match="8 rows in 3 features"):
-        polar_factors(L.T)
 
 
-def test_kept_metrics_are_the_nearest_and_exact_within_the_row_space():
-    L, W, _, _, rng = problem(d=2, n_features=6)
-    M = L.T @ W @ L
-    wide = np.vstack([L, np.linalg.svd(L)[2][2:4]])  # contains the old rows
-    turned = np.linalg.qr(rng.standard_normal((4, 4)))[0] @ wide
-    np.testing.assert_allclose(turned.T @ keep_metrics(W, L, turned) @ turned, M, atol=1e-12)
-    new = polar_factors(L + 0.3 * rng.standard_normal(L.shape))[1]
-    kept = keep_metrics(W, L, new)
-    best = np.linalg.norm(new.T @ kept @ new - M)
-    for E in rng.standard_normal((50, 2, 2)):
-        assert np.linalg.norm(new.T @ (kept + 0.01 * E) @ new - M) > best
-    with pytest.raises(ValueError, match="from orthonormal"):
-        keep_metrics(W, L, 2 * new)
+def leading_stretch(metrics, d):
+    """The d leading eigenvectors of the sum of what the metrics stretch, by dense matrices."""
+    total = 0.0
+    for M in metrics:
+        values, vectors = np.linalg.eigh((M + M.T) / 2)
+        above = np.maximum(values - np.median(values), 0)
+        total = total + (vectors * above) @ vectors.T / above.sum()
+    values, vectors = np.linalg.eigh(total)
+    return vectors[:, -d:].T, values[-d:][::-1]
 
 
-def test_inputs_are_left_alone_and_the_step_is_deterministic():
-    L, W, X, triplets, _ = problem()
-    for array in (L, W, X, triplets):
-        array.setflags(write=False)
-    one = dictionary_step(L, W, X, triplets, "distance")
-    two = dictionary_step(L, W, X, triplets, "distance")
-    assert np.array_equal(one.dictionary, two.dictionary)
-    lists = dictionary_step(L.tolist(), W, X.tolist(), triplets, "distance")
-    np.testing.assert_allclose(one.dictionary, lists.dictionary, atol=1e-12)
+def test_stretch_of_a_first_task_replaces_the_dictionary():
+    rng = np.random.default_rng(5)
+    for M in (rng.standard_normal((9, 9)), np.eye(9) + 0.1 * rng.standard_normal((9, 9))):
+        start = polar_factors(rng.standard_normal((3, 9)))[1]
+        found, stretch = stretch_step(start, np.zeros(3), FactoredMetric.from_dense(M))
+        rows, values = leading_stretch([M], 3)
+        np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-9)
+        np.testing.assert_allclose(stretch, values, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"code": np.eye(2)}, r"code has shape \(2, 2\).*3 rows"),
-        ({"X": np.ones((9, 5))}, "X has 5 features.* 7"),
-        ({"dictionary": np.full((3, 7), np.nan)}, "NaN"),
-        ({"dictionary_penalty": -1.0}, "dictionary_penalty=-1.0"),
-        ({"max_backtracks": -1}, "max_backtracks=-1"),
-        ({"max_move": 0.0}, "max_move=0.0"),
-        ({"metric_type": "cosine"}, "cosine"),
-        ({"memory": GradientMemory(1), "codes": {"x": np.eye(3)}}, "'x'.*no gradient is stored"),
-    ],
-)
-def test_errors_name_the_argument_and_the_value(change, said):
-    L, W, X, triplets, _ = problem()
-    arguments = {"dictionary": L, "code": W, "X": X, "triplets": triplets}
-    with pytest.raises(ValueError, match=said):
-        dictionary_step(**(arguments | {"metric_type": "similarity"} | change))
+def test_the_order_of_tasks_does_not_matter_where_nothing_is_cut_off():
+    rng = np.random.default_rng(6)
+    common = rng.standard_normal((4, 12))
+    metrics = [FactoredMetric(0.3, common, rng.random(4)) for _ in range(5)]
+    rows, values = leading_stretch([M.to_dense() for M in metrics], 4)
+    for order in (metrics, metrics[::-1]):
+        L, stretch = polar_factors(rng.standard_normal((4, 12)))[1], np.zeros(4)
+        for M in order:
+            L, stretch = stretch_step(L, stretch, M)
+        np.testing.assert_allclose(L.T @ L, rows.T @ rows, atol=1e-8)
+        np.testing.assert_allclose(stretch, values, atol=1e-8)
 
 
-@pytest.mark.parametrize("rank", [0, -1, 1.5])
-def test_a_rank_must_be_a_positive_integer(rank):
-    with pytest.raises(ValueError, match=f"rank={rank}"):
-        GradientMemory(rank)
+def test_multiples_of_the_identity_stretch_nothing():
+    start, stretch = np.eye(6)[:2], np.array([0.4, 0.1])
+    for target in (
+        FactoredMetric.identity(6, 2.0),
+        FactoredMetric(1.0, np.eye(6)[:2], np.zeros(2)),
+        FactoredMetric.from_dense(-3 * np.eye(6)),
+    ):
+        found, same = stretch_step(start, stretch, target)
+        np.testing.assert_array_equal(found, start)
+        np.testing.assert_array_equal(same, stretch)
+
+
+def test_many_features_stay_sparse():
+    n_features, rng = 35_846, np.random.default_rng(0)
+    X = sparse.random_array((30, n_features), density=0.005, rng=rng, format="csr")
+    L = polar_factors(rng.standard_normal((4, n_features)))[1]
+    step = descend(hinge_objective(np.eye(4), X, rng.integers(0, 30, (50, 3)), "distance"), L, 0.1)
+    assert step.dictionary.shape == L.shape
+    found, _ = stretch_step(L, np.zeros(4), FactoredMetric(0.0, X, rng.random(30)))
+    np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-10)
 
 
 def test_examples_in_docstrings():

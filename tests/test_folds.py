@@ -144,7 +144,7 @@ def test_parts_of_a_class_are_folded_where_the_rest_is_told():
         "    # bytes\n    @property\n    def nbytes(self):\n        return 2\n\n"
         "    def predict(self):\n        return 3\n"
     )
-    assert folds(Cell(source, exported=True)) == [Fold(4, 11, "properties a_, nbytes")]
+    assert folds(Cell(source, exported=True)) == [Fold(3, 11, "properties a_, nbytes")]
 
 
 def test_tags_overrule_the_rules():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from lml.fisher import local_fisher_basis
+from lml.fisher import basis_rank, local_fisher_basis
 from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
 
 
@@ -128,28 +128,25 @@ def test_bad_sizes(bad):
             initial_dictionary(X, y, 2, n_basis=bad)
 
 
-def test_initial_dictionary_begins_with_fisher_and_reports():
+def test_initial_dictionary_begins_with_fisher():
     X, y = rows_of(90, 30, 4)
-    L, report = initial_dictionary(X, y, 16, random_state=0, return_report=True)
+    L = initial_dictionary(X, y, 16, random_state=0)
     assert_orthonormal(L, (16, 30))
-    assert report == (4, 4, 4, 12, 0)
     F = local_fisher_basis(X, y, 4, random_state=0)
     np.testing.assert_allclose(L[:4].T @ L[:4], projector(F), atol=1e-10)
-    paper, report = initial_dictionary(X, y, 16, random_state=0, n_basis=16, return_report=True)
+    paper = initial_dictionary(X, y, 16, random_state=0, n_basis=16)
     np.testing.assert_allclose(
         paper.T @ paper, projector(local_fisher_basis(X, y, 16, random_state=0)), atol=1e-8
     )
-    assert report.n_fisher == 16
 
 
 def test_more_components_than_features_or_rank():
     X, y = rows_of(6, 50, 2)  # more features than rows
-    L, report = initial_dictionary(X, y, 200, random_state=0, return_report=True)
-    assert_orthonormal(L, (50, 50))
-    assert report.n_fisher + report.n_residual == 5
-    assert report.n_random == 45
-    _, report = initial_dictionary(X, y, 200, random_state=0, center=False, return_report=True)
-    assert report.n_fisher + report.n_residual == 6
+    for center, rank in ((True, 5), (False, 6)):
+        L = initial_dictionary(X, y, 200, random_state=0, center=center)
+        assert_orthonormal(L, (50, 50))
+        outside = (X - center * X.mean(axis=0)) @ L[rank:].T  # drawn at random
+        np.testing.assert_allclose(outside, 0, atol=1e-9)
     assert_orthonormal(initial_dictionary(X, y, 1, random_state=0), (1, 50))
     assert_orthonormal(initial_dictionary(X[:, :1], y, 4, random_state=0), (1, 1))
 
@@ -158,9 +155,11 @@ def test_isolet_shape_is_completed():
     rng = np.random.default_rng(1)
     y = np.repeat(np.arange(26), 6)
     X = rng.standard_normal((26, 617))[y] + rng.standard_normal((156, 617))
-    L, report = initial_dictionary(X, y, 100, random_state=0, n_basis=500, return_report=True)
+    L = initial_dictionary(X, y, 100, random_state=0, n_basis=500)
     assert_orthonormal(L, (100, 617))
-    assert report == (500, 25, 25, 75, 0)
+    F = local_fisher_basis(X, y, 500, random_state=0)
+    assert basis_rank(F) == 25
+    np.testing.assert_allclose(F - F @ L[:25].T @ L[:25], 0, atol=1e-10 * np.abs(F).max())
 
 
 def test_csr_equals_dense_and_stays_sparse():

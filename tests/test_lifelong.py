@@ -1,306 +1,364 @@
-"""Tests of lml.lifelong: the formulas of a visit, and tasks over time."""
+"""The lifelong learner: its formulas against loops over dense matrices, and tasks over time."""
 
 import copy
+import itertools
 import pickle
+import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from lifelong_streams import (
-    BASES,
-    NAMES,
-    Given,
-    Watched,
-    learn,
-    make_learner,
-    make_task,
-    same,
-    seeds_of,
-)
-from scipy import sparse
+from lifelong_streams import NAMES, all_of, learn, make_learner, make_task
+from numpy.testing import assert_allclose
+from scipy import linalg, sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from lml import lifelong
-from lml.lifelong import LifelongMetricLearner
+from lml.datasets import load_few_shot_digits, make_embedding_stream
+from lml.lifelong import LifelongMetricLearner, contribution, trimmed
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
+from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
-from lml.triplets import sample_triplets
+
+FAST = OASIS(n_steps=500)
 
 
-@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
-def test_full_dictionary_equals_the_base_learner(base):
-    learner = make_learner(base_learner=base, n_components=7)
-    learn(learner)
+def learned(tasks, **parameters):
+    learner = LifelongMetricLearner(**{"base_learner": FAST, "random_state": 0} | parameters)
+    for task in tasks:
+        learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    return learner
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_few_shot_digits(n_tasks=6, n_train=6, random_state=1)
+
+
+def shared_by_definition(codes, m, D):
+    """P of a task from the dense codes of the others, by eigenvalues."""
+    if not codes:
+        return np.eye(D)
+    parts = []
+    for W in codes:
+        values, vectors = np.linalg.eigh(W)
+        values = np.maximum(1 + (values - values.mean()) / values.std(), 0)
+        parts.append((vectors * values) @ vectors.T * D / values.sum())
+    return (1 - m) * np.eye(D) + m * np.mean(parts, axis=0)
+
+
+def learned_by_definition(base, X, y, P, seed):
+    """A code: what the base learner finds in the coordinates of P, back in the units of P."""
+    Z = X @ linalg.sqrtm(P).real
+    scale = np.linalg.norm(Z) / np.linalg.norm(X)
+    seeded = clone(base)
+    if "random_state" in seeded.get_params():
+        seeded.set_params(random_state=seed)
+    M = seeded.fit(Z / scale, y).metric_.to_dense() / scale**2
+    return (M + M.T) / 2
+
+
+def read_by_definition(W, P):
+    R = linalg.sqrtm(P).real
+    return R @ W @ R
+
+
+def base_seed(random_state, number, n_visits=0):
+    root = np.random.RandomState(random_state).randint(2**31)
+    return int(np.random.SeedSequence([root, number, n_visits]).generate_state(2)[0])
+
+
+BASES = [OASIS(n_steps=300), SCML(n_basis=20, n_steps=300), LMNN(shrinkage=0.01, max_iter=30)]
+
+
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
+@pytest.mark.parametrize("sharing", [0.4, 1.0, "grow"])
+def test_tasks_are_learned_and_read_as_in_a_loop_over_dense_matrices(base, sharing):
+    learner = make_learner(base, n_components=7, code_rank=None, sharing=sharing)
+    codes = {}
     for number, name in enumerate(NAMES):
-        seeded = clone(base).set_params(random_state=seeds_of(learner, number)[0])
-        alone = seeded.fit(*make_task(number)).metric_
-        np.testing.assert_allclose(
-            learner.metric_matrix(name), alone.to_dense(), atol=1e-10 * alone.norm()
-        )
-        assert learner.tasks_[name].captured == pytest.approx(1.0)
+        X, y = make_task(number)
+        learner.partial_fit(X, y, task=name)
+        m = 0.9 * number / (number + 5) if sharing == "grow" else sharing
+        P = shared_by_definition(list(codes.values()), m, 7)
+        codes[name] = learned_by_definition(base, X, y, P, base_seed(0, number))
+        assert_allclose(learner.codes_[name].to_dense(), codes[name], rtol=1e-5, atol=1e-7)
+        assert learner.sharing_ == learner.tasks_[name].sharing == pytest.approx(m)
+    assert_allclose(
+        learner.shared_metric_.to_dense(),
+        shared_by_definition(list(codes.values()), m, 7),
+        atol=1e-6,
+    )
+    for name in NAMES:
+        P = shared_by_definition([W for u, W in codes.items() if u != name], m, 7)
+        M = read_by_definition(codes[name], P)
+        assert_allclose(learner.metric_matrix(name), M, atol=1e-5 * np.abs(M).max())
 
 
-@pytest.mark.parametrize("kind", ["similarity", "distance"])
-def test_code_is_the_thresholded_projection(kind):
-    rng = np.random.default_rng(3)
-    M = rng.normal(size=(7, 7)) + 4 * np.eye(7)
-    M = M @ M.T if kind == "distance" else M
-    base = Given(FactoredMetric.from_dense(M), kind)
-    learner = make_learner(base_learner=base, code_penalty=0.3).partial_fit(*make_task(0), task=0)
-    L, W = learner.dictionary_, learner.codes_[0]
-    np.testing.assert_allclose(L @ L.T, np.eye(4), atol=1e-12)
-    B = L @ M @ L.T
-    expected = np.where(np.abs(B) > 0.3, B - 0.3 * np.sign(B), 0.0)
-    np.fill_diagonal(expected, np.diag(B))
-    np.testing.assert_allclose(W, expected, atol=1e-10)
-    record = learner.tasks_[0]
-    assert record.target_norm == pytest.approx(np.linalg.norm(M))
-    assert record.captured == pytest.approx(np.sum(B**2) / np.sum(M**2))
-    off = ~np.eye(4, dtype=bool)
-    assert record.off_diagonal == pytest.approx(np.mean(expected[off] != 0))
-    assert record.certificate < 1e-8
-    if kind == "similarity":
-        assert record.loss_after <= record.loss_before
+class Watched(OASIS):
+    """OASIS that notes the samples that it is given."""
+
+    seen: ClassVar[list] = []
+
+    def fit(self, X, y):
+        self.seen.append((X, y))
+        return super().fit(X, y)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "residual"])
-@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml"])
-def test_metrics_kept_are_the_projections_of_the_old_ones(base, loss):
-    learner = make_learner(base_learner=base, dictionary_loss=loss, dictionary_steps=3)
-    learner.partial_fit(*make_task(0), task="old")
-    before, old_rows = learner.metric_matrix("old"), learner.dictionary_
-    learner.partial_fit(*make_task(1), task="new")
-    assert not np.array_equal(learner.dictionary_, old_rows)
-    P = learner.dictionary_.T @ learner.dictionary_
-    np.testing.assert_allclose(learner.metric_matrix("old"), P @ before @ P, atol=1e-9)
+def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out():
+    learner = make_learner(Watched(n_steps=300), n_components=7, code_rank=None)
+    candidates, total, chosen = [0.0, 0.3, 0.6, 0.9], np.zeros(4), []
+    for visit, task in enumerate([0, 1, 2, 3, 0]):
+        X, y = make_task(visit % 2, n=31, n_classes=2)  # 16 and 15: 8 of each are learned
+        X[:, 2:] += 0.5 * np.random.default_rng(visit).normal(size=(31, 5))
+        others = [W.to_dense() for u, W in learner.codes_.items() if u != task] if visit else []
+        Watched.seen.clear()
+        learner.partial_fit(X, y, task=task)
+        assert len(Watched.seen) == (5 if visit else 1)
+        for m, (Z, labels) in zip(candidates if visit else (), Watched.seen):
+            P = shared_by_definition(others, m, 7)
+            # which samples were given: those whose directions in shared coordinates are the same
+            images = X @ linalg.sqrtm(P).real
+            images /= np.linalg.norm(images, axis=1, keepdims=True)
+            units = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+            own = (units @ images.T).argmax(axis=1)
+            assert_allclose(units, images[own], atol=1e-6)
+            assert len(set(own)) == 16
+            assert np.bincount(labels).tolist() == [8, 8]
+            np.testing.assert_array_equal(labels, y[own])
+            rest = np.setdiff1d(np.arange(31), own)
+            seed = base_seed(0, task, n_visits=int(visit == 4))
+            W = learned_by_definition(OASIS(n_steps=300), X[own], y[own], P, seed)
+            scores = X[rest] @ read_by_definition(W, P) @ X[own].T
+            total[candidates.index(m)] += np.sum(y[own][scores.argmax(axis=1)] != y[rest])
+        if visit:
+            np.testing.assert_array_equal(learner._state.mistakes, total)
+        chosen.append(candidates[int(total.argmin())])
+        assert learner.sharing_ == chosen[-1]
+    assert len(set(total)) > 1
+    assert len(set(chosen)) > 1
 
 
-def test_codes_kept_follow_the_change_of_basis(monkeypatch):
-    taken, real = [], lifelong.descend
-    monkeypatch.setattr(lifelong, "descend", lambda *a: taken.append(real(*a)) or taken[-1])
-    learner = make_learner(old_tasks="codes", dictionary_steps=3)
-    learner.partial_fit(*make_task(0), task="old")
-    expected = learner.codes_["old"]
-    taken.clear()
-    learner.partial_fit(*make_task(1), task="new")
-    assert sum(step.step_size > 0 for step in taken) > 1
-    for step in taken:
-        expected = step.change.T @ expected @ step.change
-    np.testing.assert_allclose(learner.codes_["old"], expected, atol=1e-12)
+def test_mistakes_are_remembered_while_the_weight_is_given():
+    learner = learn(make_learner(), NAMES[:2])
+    counted = learner._state.mistakes
+    assert counted.any()
+    learner.set_params(sharing=0.5).partial_fit(*make_task(2), task="given")
+    np.testing.assert_array_equal(learner._state.mistakes, counted)
 
 
-def test_moving_helps_the_new_task_and_no_steps_keep_the_dictionary():
-    still = learn(make_learner(dictionary_steps=0))
-    first = make_learner(dictionary_steps=0).partial_fit(*make_task(0), task="paris")
-    np.testing.assert_array_equal(still.dictionary_, first.dictionary_)
-    moved = learn(make_learner(dictionary_steps=10))
-    for record in moved.tasks_.values():
-        assert record.loss_after < record.loss_before
+def test_what_is_shared_grows_with_the_other_tasks():
+    learner, found = make_learner(sharing="grow"), []
+    for number, task in enumerate(["a", "b", "a", "c", "b"]):
+        found.append(learner.partial_fit(*make_task(number), task=task).sharing_)
+    assert_allclose(found, [0, 0.9 / 6, 0.9 / 6, 1.8 / 7, 1.8 / 7])
 
 
-def test_average_weighs_by_rows():
-    rng = np.random.default_rng(5)
-    A, B = (FactoredMetric.from_dense(rng.normal(size=(7, 7))) for _ in range(2))
-    learner = make_learner(base_learner=Given(A), n_components=7)
-    learner.partial_fit(*make_task(0, n=30), task="t")
-    learner.set_params(base_learner=Given(B)).partial_fit(*make_task(1, n=15), task="t")
-    expected = (30 * A.to_dense() + 15 * B.to_dense()) / 45
-    np.testing.assert_allclose(learner.metric_matrix("t"), expected, atol=1e-10)
-    record = learner.tasks_["t"]
-    assert (record.n_rows, record.n_visits, record.number) == (45, 2, 0)
-
-
-def test_step_zeroes_the_linearised_hinge():
-    learner = make_learner(revisit="step", n_components=7).partial_fit(*make_task(0), task="t")
-    X, y = make_task(1)
-    M = learner.metric_matrix("t")
-    i, j, k = sample_triplets(y, 3000, seeds_of(learner, 0, 1)[0]).T
-    learner.partial_fit(X, y, task="t")
-    slack = 1 - np.einsum("na,ab,nb->n", X[i], M, X[j] - X[k])
-    active = slack > 0
-    G = -(X[i][active].T @ (X[j] - X[k])[active]) / len(i)
-    change = learner.metric_matrix("t") - M
-    assert np.sum(change * G) == pytest.approx(-np.maximum(slack, 0).mean())
-    np.testing.assert_allclose(change, np.sum(change * G) / np.sum(G * G) * G, atol=1e-12)
-
-
-def test_warm_start_and_transfer_hand_over_the_known_metric():
+def test_nobody_is_asked_where_half_of_the_samples_hold_no_pair():
+    X, y = make_task(0, n=6)  # two of each class
+    learner = make_learner(Watched(n_steps=50)).partial_fit(*make_task(1), task="before")
     Watched.seen.clear()
-    base = Watched(n_steps=100)
-    more = {"warm_start_from_dictionary": True, "dictionary_steps": 0}
-    learner = make_learner(base_learner=base, revisit="warm", **more)
-    learn(learner, ("a", "b"))
-    assert Watched.seen[0].init is None
-    codes = dict(learner.codes_)
-    learner.partial_fit(*make_task(5), task="c")
-    learner.partial_fit(*make_task(6), task="a")
-    L = learner.dictionary_
-    for base, W in zip(Watched.seen[2:], ((codes["a"] + codes["b"]) / 2, codes["a"])):
-        expected = np.eye(7) + L.T @ (W - np.eye(4)) @ L
-        np.testing.assert_allclose(base.init.to_dense(), expected, atol=1e-10)
+    learner.partial_fit(X, y, task="pairs")
+    assert len(Watched.seen) == 1
+    learner.partial_fit(*make_task(2, n=7), task="three of one class")
+    assert len(Watched.seen) == 6
 
 
-def test_warm_start_needs_init():
-    learner = make_learner(base_learner=SCML(n_basis=20, n_steps=200), revisit="warm")
-    learner.partial_fit(*make_task(0), task="t")
-    with pytest.raises(ValueError, match="init"):
-        learner.partial_fit(*make_task(1), task="t")
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
+def test_the_metric_is_the_code_between_roots_of_what_the_others_found(digits, base):
+    learner = learned(digits[:3], base_learner=base, sharing=0.7)
+    codes = {name: code.to_dense() for name, code in learner.codes_.items()}
+    for name, W in codes.items():
+        P = shared_by_definition([V for u, V in codes.items() if u != name], 0.7, 64)
+        M = read_by_definition(W, P)
+        assert_allclose(learner.metric_matrix(name), M, atol=1e-7 * np.abs(W).max())
 
 
-def from_others(learner, task):
-    """The mean of the other tasks' metrics, with the identity outside the dictionary; dense."""
-    metrics = [learner.metric_matrix(u) for u in learner.tasks_ if u != task]
-    P = learner.dictionary_.T @ learner.dictionary_
-    return np.eye(len(P)) - P + np.mean(metrics, axis=0)
+def test_a_task_that_arrives_does_not_see_itself(digits):
+    first = learned(digits[:1], sharing=0.9)
+    assert_allclose(first.metric_matrix(digits[0].name), first.codes_[digits[0].name].to_dense())
+    assert_allclose(first.shared_metric_.inner(FactoredMetric.identity(64)), 64)
 
 
-@pytest.mark.parametrize("rows", [np.array, sparse.csr_array])
-@pytest.mark.parametrize(("n", "D"), [(30, 12), (12, 40)])
-@pytest.mark.parametrize("cap", [1e-3, 0.1, 10.0])
-def test_warm_started_tasks_are_those_of_the_naive_loop(n, D, cap, rows):
-    base = Watched(cap, n_steps=200)
-    learner = make_learner(base_learner=base, warm_start_from_dictionary=True)
-    X, y = make_task(0, n=n, n_features=D)
-    learner.partial_fit(rows(X), y, task="a")
-    for visit, task in enumerate(("b", "c", "b", "d"), start=1):
-        X, y = make_task(visit, n=n, n_features=D)
-        W = from_others(learner, task)
-        seed = seeds_of(learner, "abcd".index(task), n_visits=int(visit == 3))[0]
-        for i, j, k in sample_triplets(y, 200, seed):
-            q = X[j] - X[k]
-            loss, size = 1 - X[i] @ W @ q, X[i] @ X[i] * (q @ q)
-            if loss > 0 < size:
-                W = W + min(cap, loss / size) * np.outer(X[i], q)
-        old = learner.metric_matrix(task) if task in learner.tasks_ else W
-        learner.partial_fit(rows(X), y, task=task)
-        np.testing.assert_allclose(Watched.seen[-1].metric_.to_dense(), W, atol=1e-10)
-        W = (W + old) / 2  # half of the rows are old
-        L = learner.dictionary_
-        np.testing.assert_allclose(learner.codes_[task], L @ W @ L.T, atol=1e-10)
-
-
-def test_a_start_for_many_features_stays_factored():
+def test_the_size_of_a_code_and_a_multiple_of_the_identity_do_not_count():
     rng = np.random.default_rng(0)
-    X = sparse.random_array((30, 20_000), density=0.01, rng=rng, format="csr")
-    y = rng.permutation(np.repeat([0, 1, 2], 10))
-    learner = make_learner(n_components=5, warm_start_from_dictionary=True)
-    learner.partial_fit(X, y, task="a")
-    Z = rng.normal(size=(2, 20_000))
-    codes, L = learner.codes_["a"], learner.dictionary_
-    start = Z @ Z.T + (Z @ L.T) @ (codes - np.eye(5)) @ (L @ Z.T)
-    init = FactoredMetric(1.0, L, codes - np.eye(5))
-    alone = OASIS(n_steps=1, random_state=seeds_of(learner, 1)[0], init=init).fit(X, y).metric_
-    for n_steps, expected in ((0, start), (1, alone.bilinear(Z, Z))):
-        one = copy.copy(learner).set_params(base_learner=Watched(n_steps=n_steps))
-        one.partial_fit(X, y, task="b")
-        target = Watched.seen[-1].metric_
-        assert target.nbytes < 8 * 20_000 * 60
-        np.testing.assert_allclose(target.bilinear(Z, Z), expected)
+    rows = np.linalg.qr(rng.normal(size=(7, 3)))[0].T
+    code = FactoredMetric(0.3, rows, np.diag([2.0, -1.0, 0.5]))
+    plain = contribution(trimmed(code, 7)).to_dense()
+    for other in (50 * code, code + FactoredMetric.identity(7, 8.0), trimmed(code, 7) / 1e6):
+        assert_allclose(contribution(trimmed(other, 7)).to_dense(), plain, atol=1e-9)
+    same = contribution(FactoredMetric.identity(7, -2.0))
+    assert_allclose(same.to_dense(), np.eye(7))
 
 
-def test_a_start_from_no_other_task_is_cold():
-    cold, warm = make_learner(), make_learner(warm_start_from_dictionary=True)
-    for learner in (cold, warm):
-        learner.partial_fit(*make_task(0), task="a").partial_fit(*make_task(1), task="a")
-    np.testing.assert_array_equal(cold.metric_matrix("a"), warm.metric_matrix("a"))
-    for learner in (cold, warm):
-        learner.forget("a").partial_fit(*make_task(2), task="b")
-    np.testing.assert_array_equal(cold.metric_matrix("b"), warm.metric_matrix("b"))
-    for learner in (cold, warm):
-        learner.partial_fit(*make_task(3), task="c")
-    assert np.abs(cold.metric_matrix("c") - warm.metric_matrix("c")).max() > 1e-3
+@pytest.mark.parametrize(("D", "k"), [(3, 2), (7, 3), (7, 6), (6, 6), (40, 2)])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_contribution_is_that_of_the_dense_code(D, k, sign):
+    rng = np.random.default_rng(D + k)
+    rows = np.linalg.qr(rng.normal(size=(D, k)))[0].T
+    for core in (rng.normal(size=k), sign * (1 + rng.random(k))):
+        code = trimmed(FactoredMetric(0.3, rows, np.diag(core)), k)
+        found = contribution(code).to_dense()
+        assert_allclose(found, shared_by_definition([code.to_dense()], 1.0, D), atol=1e-9)
+        assert np.linalg.eigvalsh(found)[0] > -1e-9
+        assert np.trace(found) == pytest.approx(D)
 
 
-@pytest.mark.parametrize("base", ["scml", SCML(n_basis=20, n_steps=200)])
-def test_a_base_learner_that_cannot_be_started_is_refused_at_once(base):
-    learner = make_learner(base_learner=base, warm_start_from_dictionary=True)
-    message = "warm_start_from_dictionary=True needs a base learner with a parameter init.*SCML"
-    with pytest.raises(ValueError, match=message):
-        learner.partial_fit(*make_task(0), task="t")
-    assert not learner.__sklearn_is_fitted__()
-    learner.set_params(base_learner=OASIS(n_steps=100)).partial_fit(*make_task(0), task="t")
-    assert list(learner.tasks_) == ["t"]
+def test_what_is_cut_from_the_sum_makes_no_distance_negative(digits):
+    base = LMNN(shrinkage=0.1, max_iter=20)
+    learner = learned(digits, base_learner=base, n_components=1, code_rank=2, sharing=1.0)
+    for task in learner.tasks_:
+        values = np.linalg.eigvalsh(learner.metric_matrix(task))
+        assert values[0] > -1e-9 * values[-1]
 
 
-@pytest.mark.parametrize("value", ["yes", 1, None, 0.0])
-def test_a_warm_start_is_asked_for_by_true_or_false(value):
-    learner = make_learner(warm_start_from_dictionary=value)
-    with pytest.raises(TypeError, match=f"warm_start_from_dictionary={value!r}: give True"):
-        learner.partial_fit(*make_task(0), task="t")
+@pytest.mark.parametrize("code_rank", [4, 90])
+@pytest.mark.parametrize("sharing", ["auto", "grow", 0.5])
+@pytest.mark.parametrize(
+    ("base", "atol"),
+    [(FAST, 1e-8), (LMNN(shrinkage=0.1, max_iter=15), 1e-6)],
+    ids=["oasis", "lmnn"],
+)
+def test_many_sparse_features_give_the_metrics_of_dense_ones(base, atol, sharing, code_rank):
+    few = [  # more features than samples
+        (task.name, np.hstack([task.X_train, task.X_train[:, :20] ** 2]), task.y_train)
+        for task in load_few_shot_digits(n_tasks=4, n_train=6, random_state=3)
+    ]
+    for _, X, _ in few:
+        X[0] *= 1e-3  # a direction that is nearly missed
+    models = []
+    for form in (np.asarray, sparse.csr_array):
+        learner = LifelongMetricLearner(base, sharing=sharing, code_rank=code_rank, random_state=0)
+        for name, X, y in few:
+            learner.partial_fit(form(X), y, task=name)
+        models.append(learner)
+    for name, _, _ in few:
+        assert_allclose(*(model.metric_matrix(name) for model in models), atol=atol)
 
 
-def test_a_warm_start_survives_a_clone_and_a_file(tmp_path):
-    learner = learn(make_learner(warm_start_from_dictionary=True), ("a", "b"))
-    assert clone(learner).warm_start_from_dictionary is True
-    learner.save(tmp_path / "file")
-    again = LifelongMetricLearner.load(tmp_path / "file")
-    assert again.warm_start_from_dictionary is True
-    for one in (learner, again):
-        one.partial_fit(*make_task(7), task="c")
-    np.testing.assert_array_equal(learner.metric_matrix("c"), again.metric_matrix("c"))
+def test_forgetting_is_as_if_the_task_had_only_taught_those_after_it(digits):
+    learner = learned(digits[:3], sharing=0.5)
+    kept = {name: code.to_dense() for name, code in learner.codes_.items()}
+    learner.forget(digits[1].name)
+    first, last = digits[0].name, digits[2].name
+    P = shared_by_definition([kept[last]], 0.5, 64)
+    assert_allclose(learner.metric_matrix(first), read_by_definition(kept[first], P), atol=1e-8)
+    for name in (first, last):
+        learner.forget(name)
+    assert learner.tasks_ == {}
+    assert learner.state_parts_["shared"] == 0
+    with pytest.raises(NotFittedError):
+        check_is_fitted(learner)
+
+
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
+def test_a_task_that_comes_back_is_learned_and_counted_as_in_a_loop(base):
+    """A visit counts by its samples; what the task had given before is taken back."""
+    learner = make_learner(base, n_components=7, code_rank=None, sharing=0.5)
+    visits = [("a", make_task(0)), ("b", make_task(1)), ("a", make_task(2, n=15))]
+    for name, (X, y) in visits:
+        learner.partial_fit(X, y, task=name)
+    seeds = [base_seed(0, number, n_visits) for number, n_visits in ((0, 0), (1, 0), (0, 1))]
+    first = learned_by_definition(base, *visits[0][1], np.eye(7), seeds[0])
+    P = shared_by_definition([first], 0.5, 7)
+    other = learned_by_definition(base, *visits[1][1], P, seeds[1])
+    Q = shared_by_definition([other], 0.5, 7)  # without what the task itself has given
+    again = learned_by_definition(base, *visits[2][1], Q, seeds[2])
+    mean = (30 * first + 15 * again) / 45
+    assert_allclose(learner.codes_["a"].to_dense(), mean, rtol=1e-4, atol=1e-6)
+    P = shared_by_definition([mean], 0.5, 7)
+    M = read_by_definition(other, P)
+    assert_allclose(learner.metric_matrix("b"), M, atol=1e-5 * np.abs(M).max())
+    record = learner.tasks_["a"]
+    assert (record.number, record.n_samples, record.n_visits) == (0, 45, 2)
+    assert list(learner.tasks_) == ["a", "b"]
+
+
+def test_the_state_does_not_grow_with_samples_and_little_with_tasks(digits):
+    small, large = learned(digits[:3], sharing=0.5), learned(digits, sharing=0.5)
+    per_task = small.state_parts_["codes"] / 3
+    assert large.state_parts_["codes"] == pytest.approx(6 * per_task, rel=0.2)
+    assert large.state_parts_["shared"] <= 8 * (64 * 64 + 64 + 1)
+
+
+CUTS = [(6, 6, 2), (7, 4, 2), (7, 4, 0), (5, 5, 5), (8, 5, 3), (6, 5, 4), (6, 6, 0)]
+
+
+@pytest.mark.parametrize(("D", "k", "rank"), CUTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_cut_is_the_nearest_of_all_choices_and_keeps_the_trace(D, k, rank, seed):
+    rng = np.random.default_rng(seed)
+    rows = np.linalg.qr(rng.normal(size=(D, k)))[0].T
+    values = rng.normal(size=k) + seed
+    metric = FactoredMetric(0.4, rows, np.diag(values))
+    near = trimmed(metric, rank)
+    assert len(near.core) <= rank
+    M, N = metric.to_dense(), near.to_dense()
+    assert_allclose(np.trace(N), np.trace(M))
+    assert_allclose(near.factor @ near.factor.T, np.eye(len(near.core)), atol=1e-12)
+    best = np.inf
+    for kept in itertools.combinations(range(k), min(rank, k)):
+        cut = np.r_[np.delete(values, kept), np.zeros(D - k)]
+        best = min(best, np.sum((cut - cut.mean()) ** 2) if len(cut) else 0.0)
+    assert np.sum((M - N) ** 2) == pytest.approx(best, abs=1e-10)
+
+
+def test_the_ranks_bound_what_is_kept(digits):
+    learner = learned(digits[:4], sharing=0.5, n_components=5, code_rank=3)
+    assert len(learner._state.total.core) == len(learner.shared_metric_.core) == 5
+    for code in learner.codes_.values():
+        assert len(code.core) == 3
+    learner.partial_fit(digits[4].X_train, digits[4].y_train, task=digits[0].name)
+    assert len(learner.codes_[digits[0].name].core) == 3
+    assert_allclose(np.trace(learner._state.total.to_dense()), 4 * 64)
+    none = learned(digits[:2], code_rank=0, sharing=0.5)
+    assert len(none.codes_[digits[1].name].core) == 0
+    M = none.metric_matrix(digits[1].name)
+    assert_allclose(M, M[0, 0] * np.eye(64), atol=1e-12)
+    whole = learned(digits[:1], code_rank=None)
+    assert len(whole.codes_[digits[0].name].core) > 20
+
+
+def test_lmnn_without_a_pull_warns(digits):
+    with pytest.warns(UserWarning, match="shrinkage"):
+        learned(digits[:1], base_learner=LMNN(max_iter=5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        learned(digits[:1], base_learner=LMNN(max_iter=5), sharing=0.0)
+
+
+def error(learner, task):
+    metric = learner.task_metric(task.name)
+    nearest, _ = k_nearest(metric, task.X_test, task.X_train, learner.metric_type_, 1)
+    return np.mean(task.y_train[nearest[:, 0]] != task.y_test)
+
+
+@pytest.mark.parametrize("sharing", ["auto", "grow"])
+def test_tasks_that_share_directions_help_each_other(sharing):
+    tasks = list(
+        make_embedding_stream(12, n_features=64, n_directions=8, n_classes=4, random_state=2)
+    )
+    alone, shared = learned(tasks, sharing=0.0), learned(tasks, sharing=sharing)
+    errors = np.array([[error(alone, task), error(shared, task)] for task in tasks])
+    assert errors[:, 1].mean() < errors[:, 0].mean() - 0.02
 
 
 # --- tasks over time ----------------------------------------------------------------------
 
 
-def test_names_of_any_kind():
-    learner = learn(make_learner())
-    assert tuple(learner.tasks_) == NAMES
-    assert [record.number for record in learner.tasks_.values()] == [0, 1, 2]
-    for name in NAMES:
-        assert learner.transform(make_task(0)[0], task=name).shape[0] == 30
-    with pytest.raises(ValueError, match=r"never seen.*'paris', 42, \('a', 1\)"):
-        learner.transform(make_task(0)[0], task="never seen")
-    for method in ("task_metric", "get_metric", "metric_matrix", "forget"):
-        with pytest.raises(ValueError, match="known tasks"):
-            getattr(learner, method)(0)
-
-
-def test_before_any_task():
-    learner = make_learner()
-    X, _ = make_task(0)
-    for call in (
-        lambda: learner.transform(X, task="t"),
-        lambda: learner.pair_score([[X[0], X[1]]], task="t"),
-        lambda: learner.get_metric("t"),
-        lambda: learner.metric_matrix("t"),
-        lambda: learner.state_nbytes_,
-        lambda: learner.forget("t"),
-    ):
-        with pytest.raises(NotFittedError):
-            call()
-
-
-def test_partial_fit_chains():
-    X, y = make_task(0)
-    learner = make_learner()
-    assert learner.partial_fit(X, y, task="t").transform(X, task="t").shape[0] == 30
-    assert learner.fit(X, y, tasks=["t"] * 30) is learner
-
-
 @pytest.mark.parametrize(
     "again", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))]
 )
-@pytest.mark.parametrize("random_state", [0, None, np.random.RandomState(3)])
-def test_going_on_after_a_copy_is_identical(again, random_state):
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_a_copy_of_a_learner_of_any_seed_goes_on_as_the_original(again, random_state):
     learner = learn(make_learner(random_state=random_state), NAMES[:2])
     twin = again(learner)
-    same(learn(twin, NAMES[2:], start=2), learn(learner, NAMES[2:], start=2))
-
-
-def test_clone_starts_afresh_and_repeats():
-    learner = learn(make_learner())
-    fresh = clone(learner)
-    assert not hasattr(fresh, "tasks_")
-    same(learn(fresh), learner)
-
-
-def test_same_bits_whatever_the_global_seed():
-    np.random.seed(1)  # noqa: NPY002
-    one = learn(make_learner())
-    np.random.seed(2)  # noqa: NPY002
-    same(one, learn(make_learner()))
+    for one in (learner, twin):
+        learn(one, NAMES[2:], start=2).partial_fit(*make_task(7), task=NAMES[0])
+    assert all_of(twin) == all_of(learner)
 
 
 def test_fit_learns_a_table_in_order_of_appearance_and_resets():
@@ -309,19 +367,49 @@ def test_fit_learns_a_table_in_order_of_appearance_and_resets():
     X, y = np.vstack([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
     names = [NAMES[i // 30] for i in range(90)]
     order = np.argsort(np.arange(90) % 30, kind="stable")
-    learner.fit(X[order], y[order], tasks=[names[i] for i in order])
-    same(learner, learn(make_learner()))
+    assert learner.fit(X[order], y[order], tasks=[names[i] for i in order]) is learner
+    assert all_of(learner) == all_of(learn(make_learner()))
     with pytest.raises(ValueError, match="inconsistent"):
         learner.fit(X, y, tasks=names[:-1])
 
 
-def test_forget():
-    learner = learn(make_learner(gradient_memory=2))
-    kept = learner.metric_matrix(42)
+def test_a_task_that_was_forgotten_comes_back_as_a_new_one():
+    learner = learn(make_learner(sharing=0.5))
     assert learner.forget("paris") is learner
-    assert tuple(learner.tasks_) == NAMES[1:]
-    assert "paris" not in learner.codes_
-    assert "paris" not in learner.memory_.gradients
-    np.testing.assert_array_equal(learner.metric_matrix(42), kept)
+    assert tuple(learner.tasks_) == tuple(learner.codes_) == NAMES[1:]
     learner.partial_fit(*make_task(4), task="paris")
     assert learner.tasks_["paris"].number == 3
+    assert learner.tasks_["paris"].n_visits == 1
+    assert learner.shared_metric_.core.shape == (4,)
+    assert len(learner.forget("paris")._state.total.core) == 4
+
+
+def test_labels_of_a_visit_come_after_the_known_ones():
+    X, y = make_task(0)
+    learner = make_learner().partial_fit(X, y, task="t").partial_fit(X, 3 - y, task="t")
+    assert learner.tasks_["t"].classes == (0, 1, 2, 3)
+
+
+def test_samples_that_are_all_zero_teach_nothing():
+    for X in (np.zeros((6, 10)), sparse.csr_array((6, 10))):
+        learner = make_learner(sharing=0.5).partial_fit(X, np.arange(6) % 2, task="zero")
+        assert_allclose(learner.metric_matrix("zero"), np.eye(10))
+        learner.partial_fit(*make_task(0, n_features=10), task="other")
+        assert_allclose(np.trace(learner.shared_metric_.to_dense()), 10)
+
+
+WORDS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_is_the_base_learner_that_the_docstring_names(word):
+    found, expected = (learn(make_learner(base)) for base in (word, WORDS[word]))
+    assert all_of(found) == all_of(expected)
+
+
+def test_without_a_seed_every_learner_draws_its_own():
+    one, other = (learn(make_learner(random_state=None)) for _ in range(2))
+    assert all_of(one) != all_of(other)
+    generator = np.random.RandomState(3)
+    one, other = (learn(make_learner(random_state=generator)) for _ in range(2))
+    assert all_of(one) == all_of(other)  # it is read, not advanced

@@ -1,6 +1,5 @@
 """LifelongMetricLearner in files: what comes back, and what is refused."""
 
-import itertools
 import json
 import os
 import re
@@ -19,7 +18,6 @@ from lifelong_streams import (
     learn,
     make_learner,
     make_task,
-    same,
     save_and_load,
 )
 from scipy import sparse
@@ -33,32 +31,27 @@ from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.state import read_state, write_state
 
-WARM = {"warm_start_from_dictionary": True}
-BASES = {"oasis": (("average", "step", "warm"), WARM), "scml": (("average", "step"), {})}
-POLICIES = [
-    ({"base_learner": base, "old_tasks": old, "revisit": way, **more}, rows)
-    for base, (ways, warm) in BASES.items()
-    for old, way in itertools.product(("metrics", "codes"), ways)
-    for more in ({}, {"gradient_memory": 2, "dictionary_loss": "hinge", **warm})
-    for rows in (np.array, sparse.csr_array)
-]
+BASES = {"oasis": OASIS(n_steps=100), "scml": SCML(n_basis=10, n_steps=50),
+         "lmnn": LMNN(shrinkage=0.01, max_iter=10)}  # fmt: skip
+FORMS = {"dense": (np.array, 7), "sparse": (sparse.csr_array, 7), "wide": (sparse.csr_array, 60)}
 STREAM = ["paris", 42, ("a", (1, None)), True, 0.5, "paris", "", b"b", 42]
 
 
-@pytest.mark.parametrize(("policy", "rows"), POLICIES)
-def test_after_a_file_the_next_visit_goes_on_bit_for_bit(policy, rows, tmp_path):
-    bases = {"oasis": OASIS(n_steps=100), "scml": SCML(n_basis=10, n_steps=50)}
-    base = bases[policy["base_learner"]]
-    learner = make_learner(**{**policy, "base_learner": base, "n_triplets": 100})
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sharing", ["auto", "grow", 0.5])
+@pytest.mark.parametrize("base", BASES)
+def test_after_a_file_the_next_visit_goes_on_bit_for_bit(base, sharing, form, tmp_path):
+    samples, n_features = FORMS[form]
+    learner = make_learner(BASES[base], sharing=sharing, code_rank=5)
     for number, task in enumerate(STREAM):
-        X, y = make_task(number)
+        X, y = make_task(number, n_features=n_features)
         X[np.abs(X) < 0.3] = 0.0
         if number in (0, 3, 6, 8):
             twin = save_and_load(learner, tmp_path / "s.npz")
             assert all_of(twin) == all_of(learner)
             assert repr(twin) == repr(learner)
-            twin.partial_fit(rows(X), y, task=task)
-        learner.partial_fit(rows(X), y, task=task)
+            twin.partial_fit(samples(X), y, task=task)
+        learner.partial_fit(samples(X), y, task=task)
         if number in (0, 3, 6, 8):
             assert all_of(twin) == all_of(learner)
 
@@ -84,10 +77,11 @@ def test_a_numpy_name_is_found_again_by_itself_and_by_its_python_twin(name, tmp_
 BASE_PARAMETERS = [
     "oasis",
     "scml",
+    "lmnn",
     OASIS(0.2, init=FactoredMetric.identity(7, 0.5), random_state=np.random.RandomState(1)),
     OASIS(init=np.eye(7)),
     SCML(n_basis=8, beta=0.0, gamma=0.5),
-    LMNN(max_iter=5),
+    LMNN(max_iter=5, shrinkage=0.01),
     OffDiagonalLearner(dictionary=np.eye(7)[:3], max_iter=20),
 ]
 
@@ -100,26 +94,29 @@ def shown(learner):
 @pytest.mark.parametrize("base", BASE_PARAMETERS, ids=lambda base: repr(base)[:20])
 @pytest.mark.parametrize("random_state", [None, 5, np.random.RandomState(3)])
 def test_parameters_come_back_also_before_any_task(base, random_state, tmp_path):
-    learner = LifelongMetricLearner(base, 3, 0.1, random_state=random_state, dictionary_steps=2)
+    given = {"sharing": 0.3, "n_components": 3, "code_rank": None, "n_jobs": 2}
+    learner = LifelongMetricLearner(base, random_state=random_state, **given)
     twin = save_and_load(learner, tmp_path / "s.npz")
     assert shown(twin) == shown(learner)
     assert not hasattr(twin, "tasks_")
     if random_state is not None:
-        same(*(one.set_params(base_learner=OASIS(n_steps=9)).partial_fit(*make_task(0), task="t")
-               for one in (twin, learner)))  # fmt: skip
+        for one in (twin, learner):
+            one.set_params(base_learner=OASIS(n_steps=9)).partial_fit(*make_task(0), task="t")
+        assert all_of(twin) == all_of(learner)
 
 
 def test_a_fresh_clone_of_a_loaded_learner_repeats_it(tmp_path):
     learner = make_learner(random_state=np.random.RandomState(7))
     learn(learner, NAMES[:2])
-    same(learn(clone(save_and_load(learner, tmp_path / "s")), NAMES[:2]), learner)
+    again = learn(clone(save_and_load(learner, tmp_path / "s")), NAMES[:2])
+    assert all_of(again) == all_of(learner)
 
 
-def test_forgetting_all_tasks_keeps_the_dictionary_also_in_a_file(tmp_path):
-    learner = learn(make_learner(gradient_memory=2), NAMES[:1]).forget(NAMES[0])
+def test_a_learner_that_has_forgotten_all_tasks_goes_on_from_a_file(tmp_path):
+    learner = learn(make_learner(), NAMES[:2]).forget(NAMES[0]).forget(NAMES[1])
     twin = save_and_load(learner, tmp_path / "s")
-    assert twin.tasks_ == {}
-    np.testing.assert_array_equal(twin.dictionary_, learner.dictionary_)
+    assert twin.tasks_ == twin.codes_ == {}
+    assert twin.n_features_in_ == 7
     assert all_of(learn(twin, ["new"])) == all_of(learn(learner, ["new"]))
 
 
@@ -148,44 +145,10 @@ def test_what_cannot_be_stored_is_named_before_anything_is_written(spoil, said, 
     assert list(tmp_path.iterdir()) == [tmp_path / "s"]
 
 
-def queue(place, axis, value):
-    """Another number in the queue: of each task, in turn, its place and the move it waits for."""
-    return lambda state, arrays: arrays["queue"].__setitem__(2 * place + axis, value)
-
-
-WAITING = {
-    "queue is .*not counts": queue(0, 1, -1),
-    "places of queue is .*each task once": queue(0, 0, 1),
-    "moves of queue is .*rising": queue(0, 1, 9),
-    "moves of queue is .*at most 1 moves": lambda state, arrays: (
-        state["moves"].__setitem__(1, 1), arrays.update(moves=arrays["moves"][:16])),
-    "moves is 47, not 48": lambda state, arrays: arrays.update(moves=arrays["moves"][1:]),
-    r"shape of moves is \[3, 3, 4\]": lambda state, arrays: state["moves"].__setitem__(2, 3),
-    "type of moves is .*int64": lambda state, arrays: arrays.update(moves=np.ones(48, int)),
-    "array is 'moves', not": lambda state, arrays: arrays.pop("moves"),
-    "state is .*an object with": lambda state, arrays: state.pop("queue"),
-    r"nothing uses is \['moves'\]": lambda state, arrays: arrays.update(moves=np.ones(64)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("said", list(WAITING))
-def test_a_queue_that_does_not_belong_is_refused(said, tmp_path):
-    path, learner = tmp_path / "s.npz", learn(make_learner(max_old_tasks=1), range(8))
-    learner.save(path)
-    meta, arrays = read_state(path, "LifelongMetricLearner")
-    assert meta["state"]["moves"] == ["C", 3, 4, 4]
-    assert arrays["queue"].reshape(-1, 2)[:, 1].tolist() == [3, 3, 4, 4, 5, 5, 6, 6]
-    WAITING[said](meta["state"], arrays)
-    write_state(path, "LifelongMetricLearner", meta, arrays)
-    with pytest.raises(ValueError, match=r"s\.npz' cannot be used as a state: ") as error:
-        LifelongMetricLearner.load(path)
-    error.match(said)
-
-
 @pytest.fixture
 def saved(tmp_path):
-    """A saved learner with a memory, and the two parts of its file."""
-    learner = learn(make_learner(gradient_memory=2))
+    """A saved learner of three tasks, and the two parts of its file."""
+    learner = learn(make_learner())
     learner.save(tmp_path / "s.npz")
     meta, arrays = read_state(tmp_path / "s.npz", "LifelongMetricLearner")
     return tmp_path / "s.npz", meta, arrays
@@ -215,65 +178,73 @@ def shape(*way, to):
     return spoil
 
 
-def gradient(place):
-    return "memory", "gradients", place, 1, "metric"
+def code(place, part):
+    return "codes", place, 1, part
+
+
+def named(table, place, name):
+    """Another name in a table."""
+    return lambda meta, arrays: meta["state"][table][place].__setitem__(0, name)
+
+
+def longer(name, by):
+    """Longer rows of an array."""
+    return lambda meta, arrays: arrays.update({name: arrays[name] * (1 + by)})
 
 
 FAULTS = {
     "entries is": lambda meta, arrays: meta.pop("parameters"),
     "state is .*not an object": lambda meta, arrays: meta["state"].pop("root"),
-    "array is 'dictionary', not": lambda meta, arrays: arrays.pop("dictionary"),
-    "array is 'codes', not": lambda meta, arrays: arrays.pop("codes"),
-    r"array is 'memory\.gradi.*factor', not": lambda meta, arrays: arrays.pop(
-        "memory.gradients.metric.factor"
-    ),
+    "array is 'total.factor', not": lambda meta, arrays: arrays.pop("total.factor"),
+    "array is 'codes.factor', not": lambda meta, arrays: arrays.pop("codes.factor"),
+    "array is 'codes.core', not": lambda meta, arrays: arrays.pop("codes.core"),
+    "array is 'mistakes', not": lambda meta, arrays: arrays.pop("mistakes"),
     r"nothing uses is \['more'\]": array("more", 2),
-    "nothing uses is .*gradients": entry(memory=None),
-    r"shape of dictionary is \[7, 4\]": shape("dictionary", to=(7, 4)),
-    r"shape of codes is \[3, 4, 4\]": shape("dictionary", to=(3, 7)),
-    r"shape of dictionary is \['C', 4\], not one of 2 axes": shape("dictionary", to=(4,)),
-    r"shape of dictionary is \['C', -4, 7\]": shape("dictionary", to=(-4, 7)),
-    "type of dictionary is .*int64": array("dictionary", 28, int),
-    "numbers left of dictionary is 27, not 28": array("dictionary", 27),
-    "arrays of several axes": array("dictionary", (4, 7)),
-    r"shape of codes is \[3, 5, 5\]": shape("codes", to=(3, 5, 5)),
-    "number of codes is 2, not 3": shape("codes", to=(2, 4, 4)),
-    "number of codes is 3, not 2": lambda meta, arrays: meta["state"]["tasks"].pop(),
+    "nothing uses is .*mistakes": entry(mistakes=None),
+    r"shape of total\.factor is \[7, 4\]": shape("total", "factor", to=(7, 4)),
+    r"shape of total\.factor is \['C', 4\], not one of 2 axes": shape("total", "factor", to=(4,)),
+    r"shape of total\.factor is \['C', -4, 7\]": shape("total", "factor", to=(-4, 7)),
+    r"shape of total\.factor is \[4, 7\], not \[4, 8\]": entry(n_features=8),
+    "type of total.factor is .*int64": array("total.factor", 28, int),
+    "numbers left of total.factor is 27, not 28": array("total.factor", 27),
+    "arrays of several axes": array("total.factor", (4, 7)),
+    r"shape of codes\[1\]\.factor is \[7, 6\]": shape(*code(1, "factor"), to=(7, 6)),
+    "weights of a metric is 6, not 7": shape(*code(2, "core"), to=(6,)),
+    "rows of a metric is .* from orthonormal": longer("total.factor", 1e-5),
+    "rows of a metric is .* from orthonormal., not": longer("codes.factor", 1.0),
+    r"shape of mistakes is \[3\], not \[4\]": shape("mistakes", to=(3,)),
+    "tasks of codes is 2, not all": lambda meta, arrays: meta["state"]["codes"].pop(),
+    "tasks of codes is 3, not all": lambda meta, arrays: meta["state"]["tasks"].pop(),
+    "tasks of codes is 3, not all tasks": named("codes", 1, "unknown"),
+    "sum is None": entry(total=None),
+    "sum is .*with tasks only": entry(tasks=[], codes=[]),
     "n_features is 0": entry(n_features=0),
-    r"shape of dictionary is \[4, 7\], not \[4, 8\]": entry(n_features=8),
-    r"factor is \[2, 6\], not \[2, 7\]": shape(*gradient(0), "factor", to=(2, 6)),
-    "core has shape": shape(*gradient(2), "core", to=(1,)),
-    r"gradient of 'paris' is \(2, 7\), not rank 1": lambda meta, arrays: meta["state"][
-        "memory"
-    ].update(rank=1),
-    r"name of memory\.gradients\[1\] is 'paris'": lambda meta, arrays: meta["state"]["memory"][
-        "gradients"
-    ][1].__setitem__(0, "paris"),
-    "tasks of memory is": lambda meta, arrays: meta["state"]["memory"]["gradients"][1].__setitem__(
-        0, "unknown"
-    ),
-    r"memory\.rank is 0": lambda meta, arrays: meta["state"]["memory"].update(rank=0),
-    "memory is": lambda meta, arrays: meta["state"]["memory"].pop("rank"),
-    r"name of tasks\[1\] is 'paris'": lambda meta, arrays: meta["state"]["tasks"][1].__setitem__(
-        0, "paris"
-    ),
-    "stands for no value": lambda meta, arrays: meta["state"]["tasks"][1].__setitem__(0, {"a": 1}),
+    "total is .*not an object": lambda meta, arrays: meta["state"]["total"].pop("alpha"),
+    r"total\.alpha is 'a'": lambda meta, arrays: meta["state"]["total"].update(alpha="a"),
+    r"name of codes\[1\] is 'paris'": named("codes", 1, "paris"),
+    r"name of tasks\[1\] is 'paris'": named("tasks", 1, "paris"),
+    "stands for no value": named("tasks", 1, {"a": 1}),
     "tasks is .*pairs": lambda meta, arrays: meta["state"]["tasks"][1].pop(),
     r"tasks\[2\] is .*not an object": lambda meta, arrays: meta["state"]["tasks"][2][1].pop(
-        "n_rows"
+        "n_samples"
     ),
-    r"tasks\[2\]\.n_rows is -1": task_entry(2, n_rows=-1),
+    r"tasks\[2\]\.n_samples is 0": task_entry(2, n_samples=0),
     r"tasks\[0\]\.n_visits is True": task_entry(0, n_visits=True),
-    r"tasks\[0\]\.captured is 'a'": task_entry(0, captured="a"),
+    r"tasks\[0\]\.n_visits is 0": task_entry(0, n_visits=0),
+    r"tasks\[0\]\.sharing is 1\.5": task_entry(0, sharing=1.5),
     r"tasks\[0\]\.classes is 3": task_entry(0, classes=3),
+    r"tasks\[0\]\.classes is \(1, 1\)": task_entry(0, classes=[1, 1]),
     r"numbers of the tasks is \[0, 0": task_entry(1, number=0),
     "root is -1": entry(root=-1),
     "root is 'a'": entry(root="a"),
+    "sharing is -0.5": entry(sharing=-0.5),
+    "sharing is 'auto'": entry(sharing="auto"),
     "metric_type is 'norm'": entry(metric_type="norm"),
     "columns is .*not different": entry(columns=["a"] * 7),
     "columns is .*not 7": entry(columns=["a", "b"]),
     "n_components='a'": lambda meta, arrays: meta["parameters"].update(n_components="a"),
-    "revisit='back'": lambda meta, arrays: meta["parameters"].update(revisit="back"),
+    "sharing='most'": lambda meta, arrays: meta["parameters"].update(sharing="most"),
+    "n_jobs=0": lambda meta, arrays: meta["parameters"].update(n_jobs=0),
     "unexpected keyword": lambda meta, arrays: meta["parameters"].update(more=1),
     "learner is 'Popen'": lambda meta, arrays: meta["parameters"].update(
         base_learner={"learner": ["Popen", {"args": "true"}]}
@@ -309,7 +280,8 @@ def places(form, path=()):
 def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
     path, meta, arrays = saved
     rng, outcome = np.random.default_rng(0), Counter()
-    values = [None, True, -1, 0, 3, 2**70, 1e308, "a", "scml", [], ["a", 1], {}, {"array": "codes"}]
+    values = [None, True, -1, 0, 3, 2**70, 1e308, "a", "scml", [], ["a", 1], {}]
+    values += [{"array": "mistakes"}, ["C", 7, 7], ["C", 3]]
     values += [{"learner": ["OASIS", {}]}, {"float": "inf"}, {"bytes": "00"}, {"list": [1]}]
     for _ in range(300):
         text, table = json.loads(json.dumps(meta)), dict(arrays)

@@ -14,10 +14,18 @@ import interrupts
 import numpy as np
 import pytest
 from interrupts import stop
-from lifelong_streams import all_of, learn, make_learner, small, small_task
+from lifelong_streams import (
+    all_of,
+    learn,
+    make_learner,
+    make_task,
+    small,
+    small_task,
+)
 
 from lml import base, lifelong
 from lml.lifelong import LifelongMetricLearner
+from lml.oasis import OASIS
 
 at_step = partial(interrupts.at_step, (lifelong, base))
 
@@ -90,6 +98,29 @@ def test_signals_at_random_times_leave_whole_states_and_no_other_files(tmp_path)
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_candidate_that_fails_in_a_thread_of_its_own_changes_nothing(n_jobs):
+    learner = learn(make_learner(n_jobs=n_jobs))
+    before, twin = all_of(learner), copy.deepcopy(learner)
+    learner.set_params(base_learner=Failing(n_steps=300))
+    with pytest.raises(MemoryError):
+        learner.partial_fit(*make_task(4), task="new")
+    assert all_of(learner) == before
+    learner.set_params(base_learner=OASIS(n_steps=300))
+    for one in (learner, twin):
+        one.partial_fit(*make_task(4), task="new")
+    assert all_of(learner) == all_of(twin)
+
+
+class Failing(OASIS):
+    """Cannot learn from half of the samples."""
+
+    def fit(self, X, y):
+        if len(X) < 20:
+            raise MemoryError
+        return super().fit(X, y)
+
+
 READINGS = {
     "transform": lambda learner: learner.transform(small_task(9)[0], task="a"),
     "pair_score": lambda learner: learner.pair_score(small_task(9)[0][None, :2], task="a"),
@@ -98,15 +129,17 @@ READINGS = {
     "get_metric": lambda learner: learner.get_metric("a")(*small_task(9)[0][:2]),
     "state_parts_": lambda learner: list(learner.state_parts_.values()),
     "codes_": lambda learner: list(learner.codes_),
+    "tasks_": lambda learner: [record.n_visits for record in learner.tasks_.values()],
+    "shared_metric_": lambda learner: learner.shared_metric_.to_dense(),
 }
 
 
 @pytest.mark.parametrize("read", list(READINGS))
 def test_a_reader_gets_the_old_or_the_new_answer_wherever_another_thread_learns(read):
-    old = small().partial_fit(*small_task(0), task="a")
+    old = small(sharing=0.6).partial_fit(*small_task(0), task="a")
     new = copy.deepcopy(old).partial_fit(*small_task(1), task="b")
     answers = [READINGS[read](learner) for learner in (old, new)]
-    assert not np.array_equal(*answers)
+    assert not np.array_equal(*answers)  # a task that arrives moves the others
     found = Counter()
     for number in itertools.count():
         learner = copy.copy(old)
@@ -142,7 +175,8 @@ def test_a_file_holds_one_state_wherever_another_thread_learns(tmp_path):
 
 def test_threads_that_read_while_one_learns_see_only_whole_states():
     stream = [(*small_task(number), f"t{number % 3}") for number in range(12)]
-    learner, query = small().partial_fit(*small_task(20), task="q"), small_task(9)[0]
+    learner = small(sharing=0.6).partial_fit(*small_task(20), task="q")
+    query = small_task(9)[0]
     allowed, twin = [], copy.deepcopy(learner)
     for X, y, task in [(None, None, None), *stream]:
         if task:
@@ -195,15 +229,16 @@ def test_threads_that_learn_at_once_take_turns_and_lose_nothing():
 
 
 def test_what_is_handed_out_cannot_change_the_learner():
-    learner = learn(make_learner(gradient_memory=2))
+    learner = learn(make_learner(sharing=0.5))
     before = all_of(learner)
     learner.codes_.clear()
     learner.tasks_.clear()
-    learner.memory_.gradients.clear()
-    for array in (learner.dictionary_, learner.codes_[42]):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0, 0] = 1.0
-    for name in ("dictionary_", "codes_", "tasks_", "memory_", "metric_type_", "n_features_in_"):
+    for metric in (learner.codes_[42], learner.shared_metric_, learner.task_metric(42)):
+        for array in (metric.factor, metric.core):
+            with pytest.raises(ValueError, match="read-only"):
+                array.flat[0] = 1.0
+    names = ("codes_", "tasks_", "sharing_", "shared_metric_", "metric_type_", "n_features_in_")
+    for name in names:
         with pytest.raises(AttributeError):
             setattr(learner, name, None)
     assert all_of(learner) == before

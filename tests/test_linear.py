@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 from lml.lifelong import LifelongMetricLearner
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
@@ -24,10 +25,11 @@ def rows(seed):
     return X, y
 
 
-def lifelong(base):
-    learner = LifelongMetricLearner(base, 10, gradient_memory=2, random_state=0)
+def lifelong(base, form=np.asarray):
+    learner = LifelongMetricLearner(base, n_components=10, random_state=0)
     for task in range(3):
-        learner.partial_fit(*rows(task), task=task)
+        X, y = rows(task)
+        learner.partial_fit(form(X), y, task=task)
     learner.transform(rows(0)[0], task=0)
     learner.score(*rows(1), tasks=[1] * 30)
     return learner.metric_type_
@@ -51,6 +53,7 @@ PATHS = {
         np.stack([rows(0)[0][:4], rows(1)[0][:4]], axis=1)) for name, base in BASES.items()},
     "sparse oasis": lambda: BASES["oasis"].fit(sparse.csr_array(rows(0)[0]), rows(0)[1]),
     **{f"lifelong {name}": lambda base=base: lifelong(base) for name, base in BASES.items()},
+    "lifelong lmnn, sparse": lambda: lifelong(LMNN(shrinkage=0.1, max_iter=20), sparse.csr_array),
     "lifelong plda": plda,
     "nearest by similarity": lambda: neighbours("similarity"),
     "nearest by distance": lambda: neighbours("distance"),

@@ -17,8 +17,8 @@ from registry import (
     Euclidean,
     lifelong_oasis,
     lifelong_scml,
+    paper_oasis,
     samples,
-    shared,
 )
 
 from lml.baselines import ELLA, MultiTaskLMNN, OffDiagonalLearner
@@ -39,6 +39,7 @@ from lml.triplets import nearest_triplets
 
 COUNTS = {
     "lifelong n_components": lambda v: lifelong_oasis(n_components=v).partial_fit(X0, Y0, task="t"),
+    "paper n_components": lambda v: paper_oasis(n_components=v).partial_fit(X0, Y0, task="t"),
     "ELLA n_components": lambda v: ELLA(n_components=v).partial_fit(X0, Y0, task="t"),
     "OffDiagonal n_components": lambda v: OffDiagonalLearner(n_components=v).fit(X0, Y0),
     "initial_dictionary n_components": lambda v: initial_dictionary(X0, Y0, v),
@@ -68,9 +69,11 @@ def test_counts_out_of_range_are_named(name, value):
 
 def test_more_components_than_features_are_clipped_as_documented():
     for model in (lifelong_oasis(n_components=50), lifelong_scml(n_components=50)):
-        model.partial_fit(X0, Y0, task="t")
-        assert model.dictionary_.shape == (4, 4)
+        model.partial_fit(X0, Y0, task="t").partial_fit(X0[::-1], Y0, task="u")
+        assert model.shared_metric_.factor.shape[0] <= 4
         assert model.n_components == 50
+    paper = paper_oasis(n_components=50).partial_fit(X0, Y0, task="t")
+    assert paper.dictionary_.shape == (4, 4)
     assert OffDiagonalLearner(n_components=50, ridge=0.1).fit(X0, Y0).code_.shape == (4, 4)
     assert initial_dictionary(X0, Y0, 50).shape == (4, 4)
     assert complete_dictionary(np.eye(4)[:1], X0, 50).shape == (4, 4)
@@ -78,25 +81,18 @@ def test_more_components_than_features_are_clipped_as_documented():
     assert FactoredMetric.identity(4).compress(rank=50).factor.shape[0] <= 4
 
 
-@pytest.mark.parametrize("make", [lifelong_oasis, lifelong_scml])
-def test_more_components_than_the_rank_of_the_samples_are_completed(make):
+def test_more_components_than_the_rank_of_the_samples_are_completed():
     X = np.outer(X0[:, 0], [1.0, 2.0, 0.0, 1.0])  # rank one
-    model = make(n_components=4).partial_fit(X, Y0, task="t")
+    model = paper_oasis(n_components=4).partial_fit(X, Y0, task="t")
     L = model.dictionary_
     np.testing.assert_allclose(L @ L.T, np.eye(4), atol=1e-12)
     assert is_finite([model.transform(FRESH, task="t")])
 
 
-@pytest.mark.parametrize("make", [lifelong_oasis, lifelong_scml])
-def test_the_dictionary_reports_where_its_atoms_come_from(make):
+def test_a_dictionary_of_more_atoms_than_samples_has_full_rank():
     X, y = samples(6, 50)
-    L, report = initial_dictionary(X, y, 20, random_state=0, return_report=True)
-    assert np.linalg.matrix_rank(L) == len(L) == 20
-    assert (report.basis_rank, report.n_fisher, report.n_residual) == (1, 1, 4)  # 6 centered
-    assert report.n_random == 15
-    model = make(n_components=20).partial_fit(X, y, task="t")
+    model = paper_oasis(n_components=20).partial_fit(X, y, task="t")
     assert np.linalg.matrix_rank(model.dictionary_) == 20
-    assert 0 < model.tasks_["t"].captured <= 1
 
 
 # --- the tables of rules ------------------------------------------------------------------
@@ -110,18 +106,16 @@ def test_every_parameter_of_a_learner_has_a_rule(entry):
     model = entry.make()
     names = set(inspect.signature(type(model)).parameters)
     rules = set(model._parameter_rules)
-    if isinstance(model, LifelongMetricLearner):
-        rules.add("n_jobs")
     assert rules <= names
     assert names - rules <= DATA
 
 
 BAD = {
-    "n_jobs": shared(n_jobs="a"),
+    "n_jobs": lifelong_oasis(n_jobs="a"),
     "random_state": MetricKNeighborsClassifier(OASIS(random_state="a")),
     "init": MetricKNeighborsClassifier(OASIS(init="a")),
     "estimator": MetricKNeighborsClassifier("oasis"),
-    "base_learner": shared("OASIS"),
+    "base_learner": LifelongMetricLearner("OASIS"),
 }
 
 
@@ -150,16 +144,21 @@ def test_what_is_no_seed_is_named_also_between_visits(bad, known):
 
 @pytest.mark.parametrize("base", [None, True, 3, [], OASIS, OASIS(aggressiveness=10**400)])
 def test_what_is_no_base_learner_is_refused_at_once(base):
-    model = LifelongMetricLearner(base, 3)
+    model = LifelongMetricLearner(base)
     with pytest.raises((ValueError, TypeError), match=r"base_learner|aggressiveness"):
         model.partial_fit(X0, Y0, task="a")
-    assert not hasattr(model, "dictionary_")
+    assert not hasattr(model, "codes_")
+
+
+def test_a_weight_too_large_for_a_float_is_refused():
+    with pytest.raises((ValueError, TypeError), match="sharing"):
+        lifelong_oasis(sharing=10**400).partial_fit(X0, Y0, task="a")
 
 
 @pytest.mark.parametrize("name", ["code_penalty", "dictionary_rate", "dictionary_penalty"])
 def test_a_number_too_large_for_a_float_is_refused(name):
     with pytest.raises((ValueError, TypeError), match=name):
-        lifelong_oasis(**{name: 10**400}).partial_fit(X0, Y0, task="a")
+        paper_oasis(**{name: 10**400}).partial_fit(X0, Y0, task="a")
 
 
 @pytest.mark.parametrize("model", [OASIS(aggressiveness=10**400), SCML(beta=10**400)])
@@ -177,7 +176,7 @@ def test_learners_of_one_task_refuse_a_number_too_large_for_a_float(model):
         (("base_learner", "learner", 1, "aggressiveness"), 10**400),
         (("base_learner", "learner", 1, "aggressiveness"), "x"),
         (("base_learner", "learner", 1, "n_steps"), -1),
-        (("code_penalty",), 10**400),
+        (("sharing",), 10**400),
     ],
     ids=str,
 )

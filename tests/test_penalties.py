@@ -46,9 +46,9 @@ def test_prox_keeps_its_input_and_symmetry(rng):
 def test_certificate_is_zero_at_the_minimiser_only(rng):
     penalty, B = OffDiagonalL1(0.4), rng.normal(size=(5, 5))
     W = penalty.prox(B)
-    assert penalty.certificate(W, W - B) < 1e-15
+    assert penalty.kkt_residual(W, W - B) < 1e-15
     moved = W + 0.01 * rng.normal(size=W.shape)
-    assert penalty.certificate(moved, moved - B) > 1e-3
+    assert penalty.kkt_residual(moved, moved - B) > 1e-3
 
 
 def test_certificate_is_the_distance_to_the_box_of_subgradients(rng):
@@ -60,7 +60,7 @@ def test_certificate_is_the_distance_to_the_box_of_subgradients(rng):
     box = [max(abs(G[i, j]) - strength, 0) for i, j in [(1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]]
     assert abs(box[0] - best) < 1e-3
     whole = np.sqrt(sum(b**2 for b in box) + (G[0, 1] + strength) ** 2 + (G.diagonal() ** 2).sum())
-    assert OffDiagonalL1(strength).certificate(W, G) == pytest.approx(whole)
+    assert OffDiagonalL1(strength).kkt_residual(W, G) == pytest.approx(whole)
 
 
 def test_strength_max_is_the_edge_of_diagonal_codes(rng):
@@ -79,8 +79,8 @@ def test_strength_max_for_a_general_gram_matrix(rng):
     # the diagonal minimiser from least squares over the three outer products
     basis = np.stack([np.outer(row, row).ravel() for row in L], axis=1)
     W = np.diag(np.linalg.lstsq(basis, (N + N.T).ravel(), rcond=None)[0])
-    assert OffDiagonalL1(edge).certificate(W, A @ W @ A - B) < 1e-9
-    assert OffDiagonalL1(0.99 * edge).certificate(W, A @ W @ A - B) > 1e-6
+    assert OffDiagonalL1(edge).kkt_residual(W, A @ W @ A - B) < 1e-9
+    assert OffDiagonalL1(0.99 * edge).kkt_residual(W, A @ W @ A - B) > 1e-6
 
 
 def test_threshold_does_not_preserve_definiteness():
@@ -116,7 +116,7 @@ def test_bad_shapes_are_named(W):
     with pytest.raises(ValueError, match="square"):
         OffDiagonalL1(1.0).value(W)
     with pytest.raises(ValueError, match="gradient has shape"):
-        OffDiagonalL1(1.0).certificate(np.eye(2), np.eye(3))
+        OffDiagonalL1(1.0).kkt_residual(np.eye(2), np.eye(3))
 
 
 def test_bad_step():
@@ -139,8 +139,8 @@ def test_a_step_is_a_finite_number(step):
 def test_sizes_whose_squares_leave_the_floats(size):
     rng = np.random.default_rng(3)
     W, G, L = rng.normal(size=(3, 4, 4))
-    plain = OffDiagonalL1(0.3).certificate(W, G)
-    assert OffDiagonalL1(0.3 * size).certificate(W, size * G) == pytest.approx(size * plain)
+    plain = OffDiagonalL1(0.3).kkt_residual(W, G)
+    assert OffDiagonalL1(0.3 * size).kkt_residual(W, size * G) == pytest.approx(size * plain)
     gram, B = L @ L.T, W + W.T
     expected = OffDiagonalL1.strength_max(B, gram)
     assert OffDiagonalL1.strength_max(B, size * gram) == pytest.approx(expected)
@@ -157,5 +157,5 @@ def test_only_real_dense_matrices(W):
 def test_a_strength_of_any_real_type():
     W, G = np.arange(9.0).reshape(3, 3) - 4, np.eye(3) + 0.5
     for strength in (Fraction(1, 4), np.float32(0.25)):
-        assert OffDiagonalL1(strength).certificate(W, G) == OffDiagonalL1(0.25).certificate(W, G)
+        assert OffDiagonalL1(strength).kkt_residual(W, G) == OffDiagonalL1(0.25).kkt_residual(W, G)
         np.testing.assert_array_equal(OffDiagonalL1(strength).prox(W), OffDiagonalL1(0.25).prox(W))

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from plda_streams import GIVEN, learned, rows, scores, stream
+from plda_streams import GIVEN, axes_by_hand, learned, rows, scores, stream
 from scipy import linalg, sparse
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -19,25 +19,37 @@ from lml.plda import LifelongPLDA
 from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
 
 
+def one_way(X, y, mean_of_task, tables):
+    """Covariance within classes and that of class means less its noise, in one unit, from rows.
+
+    `tables` has the sizes of the classes in each task; the noise by the analysis of variance.
+    """
+    means = np.array([X[y == label].mean(axis=0) for label in y])
+    n, counts = len(X), tables.sum(axis=0)
+    lost = (tables**2 / tables.sum(axis=1, keepdims=True)).sum(axis=0)
+    noise = len(counts) - np.sum(lost / counts)
+    within = (X - means).T @ (X - means) / (n - len(tables) - noise)
+    unit = np.trace(within) / X.shape[1]
+    centred = means - mean_of_task
+    raw = centred.T @ centred / (n - lost.sum())
+    return within / unit, raw / unit, noise / (n - lost.sum())
+
+
 def direct_scores(visits, name, keyed=False, rho=1.0):
     """The score from all rows at once, by densities of the joint Gaussian."""
-    S, B = {}, {}
-    for X, y, task in visits:
-        means = np.array([X[y == label].mean(axis=0) for label in y])
-        scale = np.sum((X - means) ** 2) / X.shape[1]
-        centred = means - X.mean(axis=0)
-        S[task], B[task] = (X - means).T @ (X - means) / scale, centred.T @ centred / scale
-    pooled = np.mean(list(S.values()), axis=0), np.mean(list(B.values()), axis=0)
+    sizes = {task: np.unique(y, return_counts=True)[1][None] for _, y, task in visits}
+    found = {task: one_way(X, y, X.mean(axis=0), sizes[task]) for X, y, task in visits}
+    pooled = [np.mean(part, axis=0) for part in zip(*found.values(), strict=True)]
     if keyed:
         Z = np.concatenate([X - X.mean(axis=0) for X, _, _ in visits])
         labels = np.concatenate([y for _, y, _ in visits])
-        means = np.array([Z[labels == label].mean(axis=0) for label in labels])
-        scale = np.sum((Z - means) ** 2) / Z.shape[1]
-        pooled = (Z - means).T @ (Z - means) / scale, means.T @ means / scale
+        pooled = one_way(Z, labels, 0.0, np.concatenate(list(sizes.values())))
     X, y, _ = next(visit for visit in visits if visit[2] == name)
     D = X.shape[1]
-    omega = 0.25 * S[name] + 0.75 * pooled[0] + rho * np.eye(D)
-    psi, V = linalg.eigh(0.25 * B[name] + 0.75 * pooled[1], omega)
+    within, raw, noise = (
+        0.25 * own + 0.75 * others for own, others in zip(found[name], pooled, strict=True)
+    )
+    V, psi = axes_by_hand(within, raw, noise, rho)
     p = 0.5 * psi**2 / (psi + 0.2) + 0.1
     means = np.array([X[y == label].mean(axis=0) for label in y])
     unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))
@@ -328,15 +340,15 @@ def test_rows_of_tiny_numbers_are_learned(power):
     assert np.isfinite(scores(learner, [(X * 10.0**power, y, "tiny")], "tiny")).all()
 
 
-def test_enrolled_rows_lie_between_rows_and_class_means():
+def test_shrunken_references_lie_between_rows_and_class_means():
     X, y, _ = stream()[0]
     learner = learned(stream())
-    np.testing.assert_array_equal(learner.enrol(X, y, task="task0", pull=0.0), X)
-    half = learner.enrol(X, y, task="task0", pull=0.5)
+    np.testing.assert_array_equal(learner.shrink_references(X, y, task="task0", amount=0.0), X)
+    half = learner.shrink_references(X, y, task="task0", amount=0.5)
     np.testing.assert_allclose(half[y == 1], (X[y == 1] + X[y == 1].mean(axis=0)) / 2)
 
 
-def test_references_are_enrolled_with_the_class_means_of_all_tasks():
+def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
     rng = np.random.default_rng(5)
     learner = LifelongPLDA(4, 1.0, 0.25, (0.3, 0.0, 0.0), shared_labels=True, random_state=0)
     tasks = {u: (rng.normal(size=(12 + 6 * n, 6)) + 3 * n, np.arange(12 + 6 * n) % 3)
@@ -344,7 +356,7 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
     for u, (X, y) in tasks.items():
         learner.partial_fit(X, y, task=u)
     X, y = tasks["b"]
-    found = learner.enrol(X, y, task="b", pull=1.0, common=0.25)
+    found = learner.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
     centred = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
     for c in range(3):
         rows = np.concatenate([centred[u][tasks[u][1] == c] for u in tasks])
@@ -357,7 +369,7 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
     whole = clone(learner)
     for u, (A, b) in tasks.items():
         whole.partial_fit(A, b, task=u)
-    exact = whole.enrol(X, y, task="b", pull=1.0, common=0.25)
+    exact = whole.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
     rows = np.concatenate([centred[u][tasks[u][1] == 2] for u in tasks])
     expected = 0.75 * X[y == 2].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
     np.testing.assert_allclose(exact[y == 2], np.tile(expected, (np.sum(y == 2), 1)), atol=1e-9)
@@ -366,11 +378,11 @@ def test_references_are_enrolled_with_the_class_means_of_all_tasks():
 def test_class_means_of_other_tasks_need_labels_in_common():
     X, y, name = stream()[0]
     with pytest.raises(ValueError, match="shared_labels=True"):
-        learned(stream()).enrol(X, y, task=name, common=0.5)
-    with pytest.raises(ValueError, match=r"common=1\.5"):
-        learned(stream()).enrol(X, y, task=name, common=1.5)
-    with pytest.raises(ValueError, match=r"pull=1\.5: give a number .* at most 1"):
-        learned(stream()).enrol(X, y, task=name, pull=1.5)
+        learned(stream()).shrink_references(X, y, task=name, shared=0.5)
+    with pytest.raises(ValueError, match=r"shared=1\.5"):
+        learned(stream()).shrink_references(X, y, task=name, shared=1.5)
+    with pytest.raises(ValueError, match=r"amount=1\.5: give a number .* at most 1"):
+        learned(stream()).shrink_references(X, y, task=name, amount=1.5)
 
 
 def test_small_variances_are_shrunk_more():
@@ -436,15 +448,15 @@ def test_rows_without_any_spread_may_come_first_and_again(value, n_components):
     assert np.isfinite(flat).all()
 
 
-def test_references_of_one_class_or_of_one_row_are_enrolled():
+def test_references_of_one_class_or_of_one_row_are_shrunken():
     learner = LifelongPLDA(random_state=0, shared_labels=True, n_folds=2)
     X, y = labelled(["a", "b", "c"])
     learner.partial_fit(X, y, task="t")
-    every, one = learner.enrol(X, y, task="t", common=0.5), np.array(y) == "b"
-    found = learner.enrol(X[one], ["b"] * one.sum(), task="t", common=0.5)
+    every, one = learner.shrink_references(X, y, task="t", shared=0.5), np.array(y) == "b"
+    found = learner.shrink_references(X[one], ["b"] * one.sum(), task="t", shared=0.5)
     np.testing.assert_allclose(found, every[one], rtol=1e-12)
     mean = X[one].mean(axis=0)
-    alone = learner.enrol(X[:1], ["b"], task="t", pull=1.0, common=0.25)
+    alone = learner.shrink_references(X[:1], ["b"], task="t", amount=1.0, shared=0.25)
     np.testing.assert_allclose(alone, [0.75 * X[0] + 0.25 * mean], rtol=1e-6)
     with pytest.raises(ValueError, match="no dissimilar pair"):
         learner.partial_fit(X[one], ["b"] * one.sum(), task="u")
@@ -455,3 +467,25 @@ def test_a_mean_of_another_shape_is_named(mean):
     learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labelled([0, 1, 2]), task="t")
     with pytest.raises(ValueError, match="mean has shape"):
         learner.shared_metric(mean)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("sizes", [[2] * 1500, [1, 2, 3, 8] * 400])
+def test_the_true_variances_between_classes_are_found(sizes, keyed):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    learner = LifelongPLDA(3, 1e-9, 1.0 - keyed, (1.0, 0.0, 0.0), shared_labels=keyed)
+    for task in range(2):  # keyed: classes of their own in each task
+        centres = np.array([3.0, 1.0, 0.3]) * rng.normal(size=(len(sizes), 3))
+        learner.partial_fit(centres[y] + rng.normal(size=(len(y), 3)), y + 10**4 * task, task=task)
+    found = learner.task_metric(0).between
+    np.testing.assert_allclose(found, [9.0, 1.0, 0.09], rtol=0.12, atol=0.07)
+
+
+def test_class_means_of_single_samples_leave_the_variances_finite():
+    X = np.random.default_rng(0).normal(size=(9, 4))
+    learner = LifelongPLDA(4, own_weight=1.0, shrinkage=(1.0, 0.0, 0.0))
+    learner.partial_fit(X, [0, 1, 2, 3, 4, 5, 6, 7, 7], task="t")
+    between = learner.task_metric("t").between
+    assert np.isfinite(between).all()
+    assert between.min() >= 0

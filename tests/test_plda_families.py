@@ -7,8 +7,8 @@ import pytest
 from plda_streams import GIVEN, learned, scores, stream
 from scipy import linalg, sparse
 
-from lml.plda import LifelongPLDA
-from lml.plda.selection import Selection, choose_family
+from lml.plda import LifelongPLDA, selection
+from lml.plda.selection import Choice, Selection, choose_family
 
 
 def test_a_task_leaves_where_sharing_is_worse_beyond_noise_only():
@@ -39,8 +39,8 @@ def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
     visits.insert(place, (X, lies, "lies"))
     learner = learned(visits, own_weight="auto", shared_labels=keyed)
     memories = learner.tasks_
-    assert memories["lies"].guesses
-    assert [task for task, m in memories.items() if m.guesses] == ["lies"]
+    assert memories["lies"].at_chance
+    assert [task for task, m in memories.items() if m.at_chance] == ["lies"]
     family = memories["lies"].family
     assert [task for task, m in memories.items() if m.family == family] == ["lies"]
     alone = learned([(X, lies, "lies")], own_weight=1.0, **{"shared_labels": keyed})
@@ -195,12 +195,14 @@ def test_the_dictionary_joins_labels_within_a_family_only():
 def test_few_rows_are_no_guesses():
     X = np.array([[0.0, 0.1], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0], [0.0, 0.0], [5.0, 5.1]])
     learner = LifelongPLDA(random_state=0).partial_fit(X, [0, 0, 1, 1, 0, 1], task="few")
-    assert not learner.tasks_["few"].guesses
+    assert not learner.tasks_["few"].at_chance
 
 
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
     visits, numbers = stream(), iter(range(3))
-    monkeypatch.setattr(Selection, "validate", lambda *_: (next(numbers), np.zeros((1, 1))))
+    monkeypatch.setattr(
+        Selection, "validate", lambda *_: Choice(next(numbers), np.zeros((1, 1)), False)
+    )
     learner = learned(visits)
     numbers = itertools.repeat(0)
     assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]
@@ -220,10 +222,10 @@ def test_the_choice_follows_what_helps():
 
     learner = learned([task(seed) for seed in range(12)], own_weight="auto")
     assert len({memory.family for memory in learner.tasks_.values()}) == 1
-    selection = Selection.among(
+    candidates = Selection.among(
         "auto", GIVEN["shrinkage"], regularization=1.0, shared_labels=False, n_folds=5
     )
-    weights, _ = selection.settings(learner.state_, learner.tasks_["task11"])
+    weights, _ = candidates.settings(learner.state_, learner.tasks_["task11"])
     assert weights[0] < 1.0
 
 
@@ -232,11 +234,46 @@ def test_a_visit_is_judged_by_its_own_rows():
     y = np.arange(200) % 2
     X = rng.normal(size=(200, 6)) + 4 * np.eye(2, 6)[y]
     learner = LifelongPLDA(6, random_state=0).partial_fit(X, y, task="t")
-    assert not learner.tasks_["t"].guesses
+    assert not learner.tasks_["t"].at_chance
     learner.partial_fit(X[:10], noise.permutation(y[:10]), task="t")  # too few rows to say
     memory = learner.tasks_["t"]
     assert memory.losses.min() > 0.2
     assert memory.counts.sum() == 210
-    assert not memory.guesses
+    assert not memory.at_chance
     learner.partial_fit(X, noise.permutation(y), task="t")
-    assert learner.tasks_["t"].guesses
+    assert learner.tasks_["t"].at_chance
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_nearest_five_choose_what_a_full_sort_chooses(keyed, monkeypatch):
+    visits = stream(4, n=60)
+    visits[2] = (np.round(visits[2][0]), *visits[2][1:])  # equal samples, equal scores
+    some = learned(visits, own_weight="auto", shrinkage="auto", shared_labels=keyed)
+
+    def all_sorted(scores, k):
+        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+    monkeypatch.setattr(selection, "_nearest", all_sorted)
+    every = learned(visits, own_weight="auto", shrinkage="auto", shared_labels=keyed)
+    for task, memory in some.tasks_.items():
+        assert memory.family == every.tasks_[task].family
+        np.testing.assert_array_equal(memory.losses, every.tasks_[task].losses)
+
+
+def test_of_many_samples_a_draw_is_ranked_and_all_are_learned(monkeypatch):
+    ranked = []
+    nearest = selection._nearest
+
+    def spy(scores, k):
+        ranked.append(sum(scores.shape))
+        return nearest(scores, k)
+
+    monkeypatch.setattr(selection, "MOST_RANKED", 50)
+    monkeypatch.setattr(selection, "_nearest", spy)
+    visits = stream(3, n=120)
+    learner = learned(visits, own_weight="auto", shrinkage="auto")
+    assert max(ranked) <= 50
+    assert [memory.n_rows for memory in learner.tasks_.values()] == [120] * 3
+    again = learned(visits, own_weight="auto", shrinkage="auto")
+    for task, memory in learner.tasks_.items():
+        np.testing.assert_array_equal(memory.losses, again.tasks_[task].losses)

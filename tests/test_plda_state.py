@@ -67,7 +67,7 @@ def all_of(learner):
     state = getattr(learner, "state_", None)
     if state is None:
         return None
-    found = [state.dictionary, *itertools.chain(*state.families.values())]
+    found = [state.dictionary]
     records = []
     for task, m in state.tasks.items():
         found += [m.counts, m.mean, m.code, m.class_means, m.losses]
@@ -76,12 +76,13 @@ def all_of(learner):
         plain = (m.number, m.classes, m.trace, m.scale, m.family, m.n_visits, m.moves)
         records.append((task, type(task).__name__, *plain))
     for pool in state.pools.values():
-        found += [pool.within, pool.between, *(table for _, table in pool.losses.values())]
-        found += [] if pool.joined is None else pool.joined[1:4]
+        found += pool.arrays
     found += [] if state.move is None else state.move[:3]
-    facts = list(state.families), state.regularization, state.root, state.columns, state.moves
-    sums = [(key, p.size, p.trace, [n for n, _ in p.losses.values()], p.joined and p.joined.labels)
-            for key, p in state.pools.items()]  # fmt: skip
+    facts = (state.regularization, state.root, state.columns, state.moves)
+    sums = [
+        (key, p.size, p.trace, p.noise, p.joined and p.joined.labels)
+        for key, p in state.pools.items()
+    ]
     facts += (sums, state.move and state.move.n_outside)
     return [(a.dtype.str, a.shape, a.tobytes()) for a in found], records, facts
 
@@ -218,21 +219,24 @@ FAULTS = {
     "'dictionary', not": without("dictionary"),
     "'tasks.class_means', not": without("tasks.class_means"),
     "'tasks.losses', not": without("tasks.losses"),
-    "'families.first', not": without("families.first"),
+    "'pools.within', not": without("pools.within"),
     "'tasks.frozen.rows', not": without("tasks.frozen.rows"),
     r"nothing uses is \['more'\]": lambda meta, arrays: arrays.update(more=np.ones(2)),
     "nothing uses is .*frozen.mean": lambda meta, arrays: [
         task.update(frozen=None) for _, task in meta["state"]["tasks"]
     ],
     r"dictionary is \(7, 5\)": lambda meta, arrays: (
-        meta["state"].update(dictionary=["C", 7, 5], tasks=[], families=[]),
-        [arrays.pop(n) for n in list(arrays) if n.startswith(("tasks", "families"))],
+        meta["state"].update(dictionary=["C", 7, 5], tasks=[], pools=[]),
+        [arrays.pop(n) for n in list(arrays) if n.startswith(("tasks", "pools"))],
         arrays.update(dictionary=np.ones(35)),
     ),
     "type of dictionary is .*int64": numbers("dictionary", lambda a: a.astype(int)),
     r"shape of dictionary is \[5, 4\]": entry(dictionary=["C", 5, 4]),
     r"shape of tasks\[0\].code is \[4, 4\]": task(0, code=["C", 4, 4]),
-    "nothing uses is .*tasks.code": lambda meta, arrays: meta["state"]["tasks"].pop(),
+    "nothing uses is .*tasks.code": lambda meta, arrays: (
+        meta["state"]["tasks"].pop(),
+        meta["state"]["pools"][0][1].update(size=2),
+    ),
     r"tasks\[0\].code is .*symmetric": numbers("tasks.code", np.sort),
     r"shape of tasks\[1\].mean is \[4\]": task(1, mean=["C", 4]),
     r"numbers left of tasks.counts": numbers("tasks.counts", lambda a: a[:-1]),
@@ -242,14 +246,10 @@ FAULTS = {
     r"tasks\[0\].losses is .*-1.*not shares": numbers("tasks.losses", first([-1])),
     r"tasks\[0\].losses is .*3.*not shares": numbers("tasks.losses", first([3])),
     r"shape of tasks\[0\].losses is .*one of 2 axes": task(0, losses=["C", 48]),
-    r"families\[0\].first is .*symmetric": numbers("families.first", np.sort),
-    r"shape of families\[0\].first is \[5, 4\]": entry("families", 0, 1, first=["C", 5, 4]),
-    "rows of the spreads": lambda meta, arrays: (
-        meta["state"]["families"][0][1].update(second=["C", 6, 5]),
-        arrays.update({"families.second": np.ones(30)}),
-    ),
-    r"families is \[0\].*7": task(1, family=7),
-    "families is {}": entry(families={}),
+    r"pools\[0\].within is .*symmetric": numbers("pools.within", np.sort),
+    r"shape of pools\[0\].within is \[5, 4\]": entry("pools", 0, 1, within=["C", 5, 4]),
+    "sizes of the pools": task(1, family=7),
+    "pools is {}": entry(pools={}),
     r"frozen.between is \[1\]": entry("tasks", 0, 1, "frozen", between=["C", 1]),
     "between holds -1": numbers("tasks.frozen.between", first([-1])),
     r"name of tasks\[1\] is 'a'": name_of(1, "a"),
@@ -260,7 +260,7 @@ FAULTS = {
     r"tasks\[0\].n_visits is True": task(0, n_visits=True),
     r"tasks\[0\].family is -1": task(0, family=-1),
     r"tasks\[0\].frozen is 1": task(0, frozen=1),
-    r"tasks\[1\].guesses is 1, not": task(1, guesses=1),
+    r"tasks\[1\].at_chance is 1, not": task(1, at_chance=1),
     r"tasks\[0\].classes is 3": task(0, classes=3),
     r"tasks\[0\].classes is \(1, 1, 2\)": task(0, classes=[1, 1, 2]),
     "classes of task 'a'": task(0, classes=[1, 2]),
@@ -495,7 +495,7 @@ def test_every_public_method_of_the_other_learner_is_there():
     names = {n for n in dir(other) if not n.startswith("_") and hasattr(other, n)}
     names -= set(other.get_params())
     lacking = {n for n in names if not hasattr(mine, n)}
-    assert lacking == {"memory_"} & lacking
+    assert lacking == {"shared_metric_", "sharing_"}
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, lambda X, columns: pl.DataFrame(X, columns)])
@@ -508,7 +508,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
     for call in (
         lambda: learner.partial_fit(wrong, y, task="u"),
         lambda: learner.transform(wrong, task="t"),
-        lambda: learner.enrol(wrong, y, task="t"),
+        lambda: learner.shrink_references(wrong, y, task="t"),
         lambda: learner.score(wrong, y, tasks=["t"] * 18),
     ):
         with pytest.raises(ValueError, match="feature names"):
@@ -517,7 +517,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
     table = learner.fit(frame(X, columns=list("vwxyz")), y, tasks=["t"] * 18)
     assert table.feature_names_in_.tolist() == list("vwxyz")
     assert not hasattr(table.fit(X, y, tasks=["t"] * 18), "feature_names_in_")
-    view = learner.partial_fit(X, y, task="u").for_task("u")
+    view = learner.partial_fit(X, y, task="u").as_transformer("u")
     names = view.get_feature_names_out()
     assert len(names) == view.transform(X).shape[1]
     assert view.set_output(transform="pandas").transform(X).columns.tolist() == list(names)
@@ -525,7 +525,7 @@ def test_names_of_columns_are_noted_and_checked(frame):
 
 def test_a_view_has_the_coordinates_of_the_learner():
     learner, (X, _) = learned(), rows(9)
-    view = learner.for_task("b")
+    view = learner.as_transformer("b")
     np.testing.assert_array_equal(view.transform(X), learner.transform(X, task="b"))
     metric = learner.task_metric("b")
     shift = metric.mean @ view.components_.T
@@ -558,7 +558,7 @@ def test_bad_rows_of_a_table_name_the_row():
     with pytest.raises(ValueError, match="0 samples"):
         small().fit(X[:0], y[:0], tasks=[])
     learner = learned()
-    for method in ("task_metric", "get_metric", "metric_matrix", "forget", "for_task"):
+    for method in ("task_metric", "get_metric", "metric_matrix", "forget", "as_transformer"):
         with pytest.raises(ValueError, match=r"known tasks: \['a', 'b', \('c', 1\)\]"):
             getattr(learner, method)("d")
         with pytest.raises(TypeError, match=r"task=\['d'\] is not hashable"):

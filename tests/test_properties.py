@@ -18,6 +18,7 @@ import pytest
 from draws import SCALES, few, labels, seeds, tables
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lifelong_streams import all_of
 from scipy import linalg, stats
 
 from lml.baselines import (
@@ -37,6 +38,11 @@ from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.triplets import all_triplets, nearest_triplets, sample_triplets
+
+# tables drawn at random may allow no metric, or a run may be too short to find one
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:no weights lowered", "ignore:the metrics of the tasks .* are zero"
+)
 
 
 def rotation(D, rng):
@@ -115,8 +121,9 @@ def joint_oasis_metric(X, y, **parameters):
 
 def lifelong_metric(X, y, **parameters):
     base = OASIS(n_steps=80)
-    options = {"n_components": 2, "n_triplets": 60, "random_state": 0} | parameters
-    return LifelongMetricLearner(base, **options).partial_fit(X, y, task="t").task_metric("t")
+    options = {"sharing": 0.6, "n_components": 2, "random_state": 0} | parameters
+    learner = LifelongMetricLearner(base, **options).partial_fit(X[::-1], y[::-1], task="before")
+    return learner.partial_fit(X, y, task="t").task_metric("t")
 
 
 LEARNERS = {
@@ -258,7 +265,7 @@ def test_learners_in_units_of_the_rows_scale_with_them(table, c):
     """Metrics divided by c^2, objectives as they were, to the bit."""
     X, y = table
     for make in (
-        lambda: SCML(n_basis=6, beta=0.0, n_steps=100, random_state=0),
+        lambda: SCML(n_basis=6, beta=0.01, n_steps=100, random_state=0),
         lambda: LMNN(max_iter=8),
         lambda: LMNN(shrinkage=0.1, max_iter=8),
         lambda: OffDiagonalLearner(n_components=2, ridge=0.1, random_state=0),
@@ -270,14 +277,6 @@ def test_learners_in_units_of_the_rows_scale_with_them(table, c):
         moved.task_metric("t").to_dense() * c**2, held.task_metric("t").to_dense()
     )
     assert moved.objective_ == held.objective_
-
-
-@given(tables(least=14), SCALES)
-def test_scml_with_a_penalty_needs_it_in_the_units_of_the_weights(table, c):
-    X, y = table
-    held = scml_metric(X, y, beta=0.01)
-    moved = scml_metric(c * X, y, beta=0.01 * c**2)
-    np.testing.assert_array_equal(moved.to_dense() * c**2, held.to_dense())
 
 
 @given(tables(), SCALES, seeds)
@@ -306,17 +305,17 @@ names = st.one_of(plain, st.tuples(plain, plain), st.tuples(plain, st.tuples(pla
     st.lists(names.filter(lambda name: name is not None), min_size=2, max_size=2, unique=True),
     seeds,
     st.sampled_from(["oasis", "scml"]),
-    st.integers(0, 2),
-    st.sampled_from(["metrics", "codes"]),
+    st.integers(0, 4),
+    st.sampled_from(["auto", "grow", 0.5]),
 )
 def test_a_learner_that_was_saved_and_loaded_is_the_same_and_goes_on_alike(
-    tasks, classes, seed, base, memory, old_tasks
+    tasks, classes, seed, base, code_rank, sharing
 ):
     """Names of tasks and labels of any plain type, also within tuples, keep type and order."""
     base = OASIS(n_steps=40) if base == "oasis" else SCML(n_basis=4, n_steps=40)
     assume(not any(isinstance(c, float) and c % 1 for c in classes))  # as in regression
-    options = {"n_components": 2, "n_triplets": 40, "random_state": seed % 2**31}
-    learner = LifelongMetricLearner(base, gradient_memory=memory, old_tasks=old_tasks, **options)
+    options = {"n_components": 2, "code_rank": code_rank, "random_state": seed % 2**31}
+    learner = LifelongMetricLearner(base, sharing=sharing, **options)
     rng = np.random.default_rng(seed)
     parts = [(rng.normal(size=(10, 3)), [classes[c] for c in np.arange(10) % 2]) for _ in tasks]
     for task, (X, y) in zip(tasks[:2], parts):
@@ -338,10 +337,7 @@ def test_a_learner_that_was_saved_and_loaded_is_the_same_and_goes_on_alike(
         other.partial_fit(*parts[2], task=tasks[2])
         other.partial_fit(*parts[2], task=tasks[0])
     for other in (loaded, twice):
-        np.testing.assert_array_equal(other.dictionary_, learner.dictionary_)
-        assert other.tasks_ == learner.tasks_
-        for name in tasks:
-            np.testing.assert_array_equal(other.codes_[name], learner.codes_[name])
+        assert all_of(other) == all_of(learner)
 
 
 # --- purity -------------------------------------------------------------------------------
@@ -355,7 +351,7 @@ PURE = {
     "OffDiagonal": lambda: OffDiagonalLearner(dictionary=DICTIONARY, ridge=0.1),
     "k-NN": lambda: MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0)),
     "lifelong": lambda: LifelongMetricLearner(
-        OASIS(n_steps=50, init=METRIC), n_components=2, gradient_memory=1, random_state=0
+        OASIS(n_steps=50, init=METRIC), n_components=2, random_state=0
     ),
     "PLDA": lambda: LifelongPLDA(n_folds=2, random_state=0),
     "ELLA": lambda: ELLA(n_components=2, random_state=0),

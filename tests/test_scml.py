@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
-from sklearn.datasets import make_blobs
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
-from lml.scml import SCML, dual_averaging, scml_objective, triplet_differences
+from lml.scml import (
+    SCML,
+    dual_averaging,
+    mean_difference,
+    scml_objective,
+    triplet_differences,
+)
 from lml.triplets import nearest_triplets, triplet_loss
 
 SMALL = SCML(n_basis=12, n_steps=300, random_state=0)
@@ -40,6 +46,8 @@ def exact_minimum(Z, beta):
     return optimize.linprog(cost, A_ub=A, b_ub=-np.ones(m), bounds=(0, None), method="highs").fun
 
 
+# labels drawn at random may allow no metric: scikit-learn's checks bring such rows
+@pytest.mark.filterwarnings("ignore:no weights lowered")
 @parametrize_with_checks([SCML(n_basis=8, n_steps=200)])
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -124,6 +132,44 @@ def test_a_large_penalty_gives_zero_weights():
     assert history.min() == 1.0
 
 
+def test_the_largest_penalty_is_where_the_linear_program_drops_all_weights():
+    X, y = rows_of(45, 6, 3)
+    learner = SCML(n_basis=14, n_steps=200, random_state=0).fit(X, y)
+    Z = triplet_differences(X @ learner.basis_.T, nearest_triplets(X, y))
+    assert exact_minimum(Z, 0.99 * learner.beta_max_) < 1 - 1e-5
+    assert exact_minimum(Z, 1.01 * learner.beta_max_) == pytest.approx(1.0, abs=1e-9)
+    P = X @ learner.basis_.T
+    expected = np.mean([(P[i] - P[j]) ** 2 - (P[i] - P[k]) ** 2 for i, j, k in
+                        nearest_triplets(X, y)], axis=0)  # fmt: skip
+    np.testing.assert_allclose(mean_difference(P, nearest_triplets(X, y)), expected)
+
+
+@pytest.mark.parametrize("c", [1e-3, 1 / 4080, 1 / 3, 7.0, 1e3])
+@pytest.mark.parametrize("beta", [1e-5, 0.3])
+def test_a_penalty_has_no_units(c, beta):
+    X, y = rows_of(60, 5, 3)
+    held = clone(SMALL).set_params(beta=beta, n_steps=2000).fit(X, y)
+    moved = clone(SMALL).set_params(beta=beta, n_steps=2000).fit(c * X, y)
+    np.testing.assert_allclose(moved.beta_max_, c**2 * held.beta_max_)
+    M = held.metric_.to_dense()
+    assert M.any()
+    np.testing.assert_allclose(c**2 * moved.metric_.to_dense(), M, atol=1e-9 * abs(M).max())
+    np.testing.assert_allclose(moved.objective_history_, held.objective_history_)
+
+
+def test_grey_levels_of_any_range_give_a_metric():
+    X, y = load_digits(n_class=4, return_X_y=True)
+    learner = clone(SMALL).set_params(n_steps=2000).fit(X[:80] / 4080, y[:80])  # 0 to 1 / 255
+    assert learner.objective_history_.min() < 0.5
+
+
+def test_no_step_that_helps_is_said():
+    X, y = rows_of(45, 6, 3)
+    with pytest.warns(ConvergenceWarning, match="n_steps=20.*raise n_steps or lower beta"):
+        learner = clone(SMALL).set_params(beta=0.999, n_steps=20, random_state=3).fit(X, y)
+    assert not learner.metric_.to_dense().any()
+
+
 def test_fit_stores_a_factored_distance():
     X, y = rows_of(60, 5, 3)
     learner = clone(SMALL).set_params(n_steps=2000).fit(X, y)
@@ -136,7 +182,7 @@ def test_fit_stores_a_factored_distance():
     assert learner.objective_history_.min() < 1
     np.testing.assert_allclose(
         triplet_loss(learner.metric_, X, nearest_triplets(X, y), "distance")
-        + 1e-5 * learner.weights_.sum(),
+        + 1e-5 * learner.beta_max_ * learner.weights_.sum(),
         learner.objective_history_.min(),
     )
     embedded = learner.transform(X)
@@ -193,7 +239,8 @@ def test_easy_duplicate_and_degenerate_rows():
     assert np.isfinite(learner.weights_).all()
     X, y = rows_of(12, 4, 3)
     assert np.isfinite(clone(SMALL).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3)).weights_).all()
-    same = clone(SMALL).fit(np.ones((6, 4)), [0, 0, 0, 1, 1, 1])
+    with pytest.warns(ConvergenceWarning, match="the metric is zero"):
+        same = clone(SMALL).fit(np.ones((6, 4)), [0, 0, 0, 1, 1, 1])
     assert same.basis_.shape == (0, 4)
     np.testing.assert_array_equal(same.metric_.to_dense(), np.zeros((4, 4)))
     mixed = np.c_[X, np.ones(12)]
@@ -234,7 +281,7 @@ def test_clear_errors_leave_no_trace(X, y, said):
 @pytest.mark.parametrize(
     ("name", "bad"),
     [(n, b) for n in ("n_basis", "n_steps", "n_targets", "n_impostors") for b in (0, -1, 1.5, "2")]
-    + [("beta", b) for b in (-1e-3, np.nan, np.inf, "a", None, True)]
+    + [("beta", b) for b in (-1e-3, 1, 10.0, np.nan, np.inf, "a", None, True)]
     + [("gamma", b) for b in (0, -1, np.nan, "a")],
 )
 def test_clear_errors_for_parameters(name, bad):

@@ -44,7 +44,7 @@ def test_scores_are_those_of_the_formulas(alpha):
     np.testing.assert_allclose(similar.pair_score(pairs, task=task), expected)
     squares = [(x - z) @ N @ (x - z) for x, z in pairs]
     np.testing.assert_allclose(distant.pair_score(pairs, task=task), np.negative(squares))
-    np.testing.assert_allclose(distant.pair_distance(pairs, task=task), squares)
+    np.testing.assert_allclose(distant.pair_distance(pairs, task=task), np.sqrt(squares))
     for learner in (similar, distant):
         np.testing.assert_allclose(learner.metric_matrix(task), A)
         np.testing.assert_allclose(learner.get_mahalanobis_matrix(task), N, atol=1e-12)
@@ -215,7 +215,7 @@ def test_examples_in_the_docstrings():
 def test_score_names_a_task_of_one_row_and_a_value_that_is_not_finite():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 3)), np.arange(12) % 2
-    learner = LifelongMetricLearner("oasis", 2, random_state=0).partial_fit(X, y, task="a")
+    learner = LifelongMetricLearner("oasis", random_state=0).partial_fit(X, y, task="a")
     learner.partial_fit(X, y, task="b")
     names = ["a"] * 11 + ["b"]
     with pytest.raises(ValueError, match="task 'b' has one row, which has no other: give at least"):

@@ -215,7 +215,10 @@ def test_a_cluster_of_processes_gives_the_same_rows(tmp_path):
         ("run foo", "data set 'foo' is not known: use some of"),
         ("run isolet-30", "data set 'isolet-30' is not known: use some of"),
         ("transfer --studies depth", "invalid choice: 'depth'"),
-        ("ablations usps --studies size", r"no study of \['size'\] has the data sets \['usps'\]"),
+        (
+            "ablations usps --studies penalty",
+            r"no study of \['penalty'\] has the data sets \['usps'\]",
+        ),
         ("ablations --studies streams", "no study of"),
     ],
 )
@@ -246,7 +249,7 @@ def test_all_studies_that_have_a_data_set_are_run_on_it(monkeypatch):
     calls = []
     monkeypatch.setattr(command, "run_ablation", lambda *a, **options: calls.append(a[:2]))
     assert main(["ablations", "isolet"]) == 0
-    assert calls == [("penalty", ["isolet"]), ("tasks", ["isolet"])]
+    assert calls == [(name, ["isolet"]) for name in ("penalty", "size", "tasks")]
     monkeypatch.setattr(command, "run_study", lambda *a, **options: calls.append(a[0]))
     del calls[:]
     assert main(["transfer"]) == 0

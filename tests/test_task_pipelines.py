@@ -21,18 +21,19 @@ from lml.evaluation import LifelongKNeighborsClassifier
 def test_pipeline_and_search_against_loops():
     rows, y = rows_of("paris")
     rows, y = np.vstack([rows, rows_of("paris", 1)[0]]), np.concatenate([y, y])
-    view, folds = learned().for_task("paris"), StratifiedKFold(3)
+    view, folds = learned().as_transformer("paris"), StratifiedKFold(3)
     model = make_pipeline(StandardScaler(), view, KNeighborsClassifier(1))
     name = "tasktransformer__learner__"
-    grid = {name + "n_components": [1, 4], name + "code_penalty": [0.0, 2.0]}
+    grid = {name + "code_rank": [0, 20], name + "base_learner__n_basis": [4, 8]}
     search = GridSearchCV(model, grid, cv=folds).fit(rows, y)
     scores = []
-    for d, penalty in itertools.product([1, 4], [0.0, 2.0]):
+    for rank, n_basis in itertools.product([0, 20], [4, 8]):
         hits = []
         for fit_rows, held_out in folds.split(rows, y):
             scaler = StandardScaler().fit(rows[fit_rows])
             a, b = scaler.transform(rows[fit_rows]), scaler.transform(rows[held_out])
-            learner = clone(LEARNERS["scml"]).set_params(n_components=d, code_penalty=penalty)
+            learner = clone(LEARNERS["scml"])
+            learner.set_params(code_rank=rank, base_learner__n_basis=n_basis)
             learner.partial_fit(a, y[fit_rows], task="paris")
             gaps = cdist(learner.transform(b, task="paris"), learner.transform(a, task="paris"))
             hits.append(np.mean(y[fit_rows][gaps.argmin(axis=1)] == y[held_out]))
@@ -45,16 +46,18 @@ def test_pipeline_and_search_against_loops():
         )
     )
     keys = [
-        {name + "n_components": d, name + "code_penalty": p} for d in (1, 4) for p in (0.0, 2.0)
+        {name + "code_rank": rank, name + "base_learner__n_basis": n_basis}
+        for rank in (0, 20)
+        for n_basis in (4, 8)
     ]
     np.testing.assert_allclose([found[str(dict(sorted(key.items())))] for key in keys], scores)
     assert len(set(scores)) > 1
     assert search.predict(rows).shape == y.shape
-    np.testing.assert_allclose(cross_val_score(model, rows, y, cv=folds).mean(), scores[2])
+    np.testing.assert_allclose(cross_val_score(model, rows, y, cv=folds).mean(), scores[3])
 
 
 def test_a_frozen_view_in_a_pipeline_keeps_what_it_knows():
-    view, rows = learned().for_task("paris"), table()[0]
+    view, rows = learned().as_transformer("paris"), table()[0]
     model = make_pipeline(FrozenEstimator(view), KNeighborsClassifier(1))
     model.fit(*rows_of("paris", seed=1))
     np.testing.assert_array_equal(model[:-1].transform(rows), view.transform(rows))
@@ -128,9 +131,15 @@ def test_a_search_over_all_tasks_together():
     rows, y, tasks = table()
     learner = clone(LEARNERS["scml"]).set_fit_request(tasks=True).set_score_request(tasks=True)
     folds = folds_of(rows, y, tasks)
-    search = GridSearchCV(learner, {"n_components": [1, 4]}, cv=folds).fit(rows, y, tasks=tasks)
+    search = GridSearchCV(learner, {"code_rank": [0, 20]}, cv=folds).fit(rows, y, tasks=tasks)
     assert list(search.best_estimator_.tasks_) == NAMES
-    assert search.cv_results_["mean_test_score"][1] > search.cv_results_["mean_test_score"][0]
+    scores = search.cv_results_["mean_test_score"]
+    assert scores[0] != scores[1]
+    best = clone(learner).set_params(code_rank=[0, 20][np.argmax(scores)])
+    best.fit(rows, y, tasks=tasks)
+    for name in NAMES:
+        found = search.best_estimator_.metric_matrix(name)
+        np.testing.assert_array_equal(found, best.metric_matrix(name))
 
 
 @pytest.mark.usefixtures("routing")

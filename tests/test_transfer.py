@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import linalg
+from plda_streams import axes_by_hand
 from sklearn.linear_model import LogisticRegression
 
 from lml.datasets import load_digits_tasks, load_usps_tasks
@@ -48,11 +48,9 @@ TASKS = load_digits_tasks(random_state=0)
 ONE = Grid((2.0,), ((0.25, 0.5),), ((0.3, 0.2, 0.1),), (0.0,))
 
 
-def plain_error(t, within, spread, setting):
+def plain_error(t, within, spread, noise, setting):
     """Error of nearest neighbours by the two-covariance log-ratio, from densities' formula."""
-    S, B = within + setting.regularization * np.eye(len(within)), spread.T @ spread
-    psi, V = linalg.eigh(B, S)  # V'SV = I
-    psi = np.maximum(psi, 0)
+    V, psi = axes_by_hand(within, spread.T @ spread, noise, setting.regularization)
     g, nu, floor = setting.shrinkage
     p = g * psi**2 / np.where(psi + nu > 0, psi + nu, 1.0) + floor
     unit = np.sqrt(t["unit"])
@@ -66,13 +64,16 @@ def plain_error(t, within, spread, setting):
 
 
 def scatters(X, y):
-    """Within scatter, rows of between scatter, and the common divisor, with loops over rows."""
+    """Within scatter, rows of between scatter, its noise and the unit, with loops over rows."""
     means = {c: X[y == c].mean(axis=0) for c in set(y.tolist())}
+    sizes = np.array([(y == c).sum() for c in means])
     deviations = np.array([x - means[c] for x, c in zip(X, y.tolist(), strict=True)])
-    scale = np.sum(deviations**2) / X.shape[1]
-    spread = np.array([np.sqrt((y == c).sum()) * (m - X.mean(axis=0)) for c, m in means.items()])
-    unit = scale / (len(y) - len(means))
-    return deviations.T @ deviations / scale, spread / np.sqrt(scale), unit
+    unit = np.sum(deviations**2) / X.shape[1] / (len(y) - len(means))
+    within = deviations.T @ deviations / (len(y) - len(means)) / unit
+    gaps = np.array([m - X.mean(axis=0) for m in means.values()])
+    rest = len(y) - np.sum(sizes**2) / len(y)
+    spread = np.sqrt(sizes / rest / unit)[:, None] * gaps
+    return within, spread, (len(means) - 1) / rest, unit
 
 
 def test_the_matrix_is_that_of_plain_loops_over_rows():
@@ -81,14 +82,15 @@ def test_the_matrix_is_that_of_plain_loops_over_rows():
     steps = follow_grid(ONE, TASKS, Protocol(load_digits_tasks), 0)
     known = [scatters(t.X_train, t.y_train) for t in TASKS]
     for n, step in enumerate(steps, start=1):
-        S = sum(s for s, _, _ in known[:n]) / n
-        F = np.concatenate([f for _, f, _ in known[:n]]) / np.sqrt(n)
-        for t, (own, spread, unit) in list(zip(TASKS, known, strict=True))[:n]:
+        S = sum(s for s, _, _, _ in known[:n]) / n
+        F = np.concatenate([f for _, f, _, _ in known[:n]]) / np.sqrt(n)
+        a = sum(noise for _, _, noise, _ in known[:n]) / n
+        for t, (own, spread, noise, unit) in list(zip(TASKS, known, strict=True))[:n]:
             within = 0.25 * own + 0.75 * S
             both = np.concatenate([np.sqrt(0.5) * spread, np.sqrt(0.5) * F])
             rows = {"X": t.X_train, "y": t.y_train, "X_test": t.X_test, "y_test": t.y_test}
             facts = rows | {"mean": t.X_train.mean(axis=0), "unit": unit}
-            expected = plain_error(facts, within, both, setting)
+            expected = plain_error(facts, within, both, 0.5 * noise + 0.5 * a, setting)
             assert abs(step.errors[TASKS.index(t)] - expected) < 1e-12
 
 
@@ -161,7 +163,7 @@ def test_a_missing_step_is_refused(tmp_path):
 
 
 def test_learners_are_followed_as_they_are():
-    variants = [LifelongMetricLearner(OASIS(a, n_steps=200), 20, 0.01) for a in (0.01, 0.1)]
+    variants = [LifelongMetricLearner(OASIS(a, n_steps=200), sharing=0.5) for a in (0.01, 0.1)]
     steps = follow_learner(variants, TASKS, Protocol(load_digits_tasks, (3,)), 5)
     for n, step in enumerate(steps):
         best = prepared(variants[step.parameters["variant"]], 5)
@@ -172,7 +174,7 @@ def test_learners_are_followed_as_they_are():
 
 
 def test_trying_folds_leaves_the_learner_as_it_would_be():
-    variant = [LifelongMetricLearner(OASIS(0.1, n_steps=200), 20, 0.01)]
+    variant = [LifelongMetricLearner(OASIS(0.1, n_steps=200), sharing=0.5)]
     folded = follow_learner(variant, TASKS, Protocol(load_digits_tasks, (1, 3), n_folds=3), 0)
     merged = [t.with_validation() for t in TASKS]
     k = folded[-1].parameters["n_neighbors"]
@@ -181,7 +183,7 @@ def test_trying_folds_leaves_the_learner_as_it_would_be():
 
 
 def test_the_way_to_enrol_that_validation_prefers_is_asked():
-    learner = [LifelongPLDA(64, 2.0, (0.25, 0.0), (0.3, 0.0, 0.0))]
+    learner = [LifelongPLDA(64, 4.0, (0.25, 0.0), (0.3, 0.0, 0.0))]
     protocol = Protocol(load_digits_tasks)
     ways = [{}, {"pull": 0.5}, {"pull": 1.0}]
     alone = [follow_learner(learner, TASKS, protocol, 0, [way]) for way in ways]
@@ -201,7 +203,7 @@ def test_ways_to_enrol_that_are_no_list_are_named(ways):
 
 def test_a_joint_classifier_answers_with_labels_of_the_task():
     models = [LogisticRegression(C=c, max_iter=1000) for c in (1e-6, 0.1)]
-    steps = follow_joint(models, False, TASKS, Protocol(load_digits_tasks), 0)
+    steps = follow_joint(models, TASKS, Protocol(load_digits_tasks), 0)
     assert len(steps) == 4
     assert all(np.isnan(steps[0].errors))
     assert steps[-1].parameters == {"variant": 1}
@@ -274,12 +276,12 @@ def test_other_columns_are_not_mixed_in(small, tmp_path):
     ("change", "said"),
     [
         ({"study": "depth"}, "study='depth': give one of"),
-        ({"study": "size", "datasets": ["usps"]}, "dataset='usps': give one of"),
-        ({"study": "size", "datasets": "usps"}, "dataset='usps': give one of"),
-        ({"study": "size", "systems": ["alone"]}, "system='alone': give one of"),
-        ({"study": "size", "systems": []}, "no system is given: name some of"),
-        ({"study": "size", "datasets": []}, "no dataset is given: name some of"),
-        ({"study": "size", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
+        ({"study": "count", "datasets": ["usps"]}, "dataset='usps': give one of"),
+        ({"study": "count", "datasets": "usps"}, "dataset='usps': give one of"),
+        ({"study": "count", "systems": ["alone"]}, "system='alone': give one of"),
+        ({"study": "count", "systems": []}, "no system is given: name some of"),
+        ({"study": "count", "datasets": []}, "no dataset is given: name some of"),
+        ({"study": "count", "n_splits": 0}, "n_splits=0: give a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_runs(change, said, tmp_path, monkeypatch):

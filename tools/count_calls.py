@@ -72,7 +72,8 @@ def second_visit(learner: Any) -> Count:
 def learners() -> dict[str, Any]:
     """The learners that are counted, by the name in the table."""
     return {
-        "LifelongMetricLearner": LifelongMetricLearner(base_learner="oasis", random_state=0),
+        "LifelongMetricLearner": LifelongMetricLearner("oasis", sharing="grow", random_state=0),
+        "sharing='auto'": LifelongMetricLearner("oasis", random_state=0),
         "LifelongPLDA": LifelongPLDA(random_state=0),
         "ELLA": ELLA(random_state=0),
     }

@@ -8,6 +8,7 @@ the front end) is removed, so that a second run leaves the files as they are.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,15 @@ from tangle import ROOT, toc_files
 CELL_SECONDS = 600
 KEPT_METADATA = {"tags", "mystnb"}
 BOOK = "lml"  # settings of the page, such as its kind
+SVG = "image/svg+xml"
+PLACES = re.compile(r'(?<=\bd=")[^"]+|(?<=translate\()[^)]+|(?<= [xy]=")[^"]+')
+DECIMALS = re.compile(r"(\.\d\d)\d+")
+
+
+def slim(svg: str) -> str:
+    """A drawing on one line, with places to a hundredth of a point: half the bytes."""
+    svg = PLACES.sub(lambda places: DECIMALS.sub(r"\1", places[0]), svg)
+    return " ".join(svg.split()).replace("> <", "><")
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
@@ -44,6 +54,8 @@ def clean(notebook: nbformat.NotebookNode) -> None:
             continue
         merged = []
         for output in cell.outputs:
+            if SVG in output.get("data", {}):
+                output.data[SVG] = slim(output.data[SVG])
             last = merged[-1] if merged else None
             if (
                 last

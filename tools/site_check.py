@@ -2,10 +2,10 @@
 
 Fails on console errors, failed or off-site requests, equations that were not rendered or
 are wider than the text of the desktop page, markup left raw, pictures that are missing or
-have no alternative text, dead links and anchors, launch links to files that do not exist,
-and sideways overflow; on the phone on captions that are cut, headings of three lines and wide
-equations without a hint that they scroll; in print on what is folded. It measures the pages
-and fails where one is above its bound (tools/site_bounds.toml).
+have no alternative text, sliders that keys do not move, dead links and anchors, launch links
+to files that do not exist, and sideways overflow; on the phone on captions that are cut, headings
+of three lines and wide equations without a hint that they scroll; in print on what is folded. It
+measures the pages and fails where one is above its bound (tools/site_bounds.toml).
 
 Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. With ``--measure``
 it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers the
@@ -111,6 +111,12 @@ READY = """promise => Promise.race(
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}  # a host sends them compressed
 
 
+LOAD_PICTURES = """() => Promise.all([...document.images].map(i => {
+  i.loading = 'eager';
+  return i.decode().catch(() => {});
+}))"""
+
+
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the site without a log; a browser that leaves a page early is no fault."""
 
@@ -160,10 +166,29 @@ def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
     page.evaluate(READY, "window.MathJax?.startup?.promise")
     page.wait_for_timeout(100)
     page.evaluate(READY, "document.fonts.ready")  # or they abort
+    page.evaluate(LOAD_PICTURES)
     seen = page.evaluate(LOOK)
     for event, handler in handlers.items():
         page.remove_listener(event, handler)
     return seen, faults
+
+
+def slider_faults(page: Page) -> list[str]:
+    """Pictures with a slider that keys do not move, or that show more than one drawing."""
+    faults = []
+    for number, box in enumerate(page.query_selector_all(".lml-slider")):
+        slider = box.query_selector("input")
+        if slider is None:
+            faults.append(f"picture {number} with drawings has no slider")
+            continue
+        said = []
+        for key in ("Home", "ArrowRight", "End"):
+            slider.press(key)
+            said.append(box.query_selector("p").inner_text())
+        shown = box.query_selector_all("svg > g[data-label]:not([display=none])")
+        if len(set(said)) < 3 or [d.get_attribute("data-label") for d in shown] != said[-1:]:
+            faults.append(f"slider {number} does not follow the keys: {said}")
+    return faults
 
 
 def page_faults(seen: dict) -> list[str]:
@@ -293,7 +318,7 @@ def main(argv: list[str] | None = None) -> int:
             for name in pages:
                 seen, loading = visit(page, urljoin(base, name), base)
                 ids[name], links[name] = set(seen["ids"]), seen["links"]
-                found = loading + page_faults(seen)
+                found = loading + page_faults(seen) + slider_faults(page)
                 found += phone_faults(seen) if size == "phone" else []
                 faults += [(f"{name} ({size})", fault) for fault in found]
                 if options.screenshots:

@@ -112,8 +112,10 @@ def folds(cell: Cell) -> list[Fold]:
     found = []
     for run in _runs(units):
         first, last = run[0].first, run[-1].last
-        # a single long docstring was measured already: any rest of it is worth a fold
-        if last - first + 1 >= PART_LINES:
+        long = last - first + 1 >= PART_LINES
+        while first and not cell.lines[first - 1].strip():  # blank lines go with what they precede
+            first -= 1
+        if long:
             found.append(Fold(first, last, _said(run)))
     return found
 

@@ -85,7 +85,7 @@ class QuadraticModel(Record):
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
+    Derived in chapter 30 (baselines/ella), eqs. (ella-taylor), (ella-hessian) and (ella-intercept).
     Problem c has the loss (theta_c - v)' D_c (theta_c - v) above its minimum; D_c is never formed
     unless asked.
     """
@@ -163,7 +163,7 @@ def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qua
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
+    Derived in chapter 30 (baselines/ella), eqs. (ella-loss), (ella-hessian) and (ella-intercept).
 
     Examples
     --------
@@ -205,7 +205,7 @@ def code_certificate(code: Floats, gram: Floats, target: Floats, penalty: float)
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eq. (ella-kkt).
+    Derived in chapter 30 (baselines/ella), eq. (ella-kkt).
     """
     slope = 2 * (gram @ code - target)
     free = np.maximum(np.abs(slope) - penalty, 0)
@@ -231,7 +231,7 @@ def sparse_code(gram: Floats, target: Floats, penalty: float) -> Floats:
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
+    Derived in chapter 30 (baselines/ella), eqs. (ella-gram) and (ella-kkt).
 
     Examples
     --------
@@ -308,7 +308,7 @@ class DictionarySums:
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
+    Derived in chapter 30 (baselines/ella), eqs. (ella-vec) and (ella-sums). The dictionary is
     vectorised by columns.
     """
 
@@ -368,7 +368,7 @@ def solve_dictionary(
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    Derived in chapter 30 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
     is formed.
     """
     T = sum(map(len, codes))
@@ -458,8 +458,6 @@ def _restored_sums(
 def _restored_state(**parts: Any) -> ELLAState:
     """The state, or an error that says what does not belong together."""
     state = ELLAState(**parts)
-    numbers = [record.number for record in state.tasks.values()]
-    expect(sorted(set(numbers)) == numbers, "numbers of the tasks", numbers, "different and rising")
     expect(list(state.codes) == list(state.tasks), "tasks of codes", list(state.codes), "the tasks")
     problems = {task: record.model.theta.shape[1] for task, record in state.tasks.items()}
     found = {task: len(codes) for task, codes in state.codes.items()}
@@ -552,7 +550,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
 
     Notes
     -----
-    Derived in chapter 31 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
+    Derived in chapter 30 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The samples of all
     tasks are kept, for tasks that come back. The intercept of a task is its own and not penalised.
 

@@ -48,7 +48,7 @@ def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
 
     Notes
     -----
-    Derived in chapter 29 (baselines/mtlmnn), eq. (mtlmnn-loss).
+    Derived in chapter 28 (baselines/mtlmnn), eq. (mtlmnn-loss).
 
     Examples
     --------
@@ -85,7 +85,7 @@ class TaskLoss:
 
     Notes
     -----
-    Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-loss), (mtlmnn-smooth), (mtlmnn-weights)
+    Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-loss), (mtlmnn-smooth), (mtlmnn-weights)
     and (mtlmnn-gradient-task).
     """
 
@@ -194,7 +194,7 @@ class JointProblem:
 
     Notes
     -----
-    Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-mean),
+    Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-mean),
     (mtlmnn-gradient-parts) and (mtlmnn-gradient-totals).
     """
 
@@ -269,7 +269,7 @@ class JointProblem:
     def bound(self, state: JointState) -> float:
         """A lower bound of the smallest objective, by the weights of a state.
 
-        Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-weak-duality), (mtlmnn-dual-parts)
+        Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-weak-duality), (mtlmnn-dual-parts)
         and (mtlmnn-dual-totals).
         """
         G = state.task_gradients
@@ -297,7 +297,7 @@ def _spectral_steps(
 ) -> Iterator[tuple[Floats, JointState]]:
     """Iterates of the spectral projected gradient method and their states.
 
-    Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
+    Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-step) and (mtlmnn-search). It ends where
     no step leads down.
     """
     step = 1.0 / max(np.abs(state.gradient).max(), 1e-300)
@@ -367,7 +367,7 @@ def minimize_joint(
 
     Notes
     -----
-    Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-step), (mtlmnn-search) and
+    Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-step), (mtlmnn-search) and
     (mtlmnn-weak-duality).
     """
     V = best_V = problem.start()
@@ -464,7 +464,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 29 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
+    Derived in chapter 28 (baselines/mtlmnn), eqs. (mtlmnn-objective), (mtlmnn-scale),
     (mtlmnn-gradient-parts), (mtlmnn-gradient-totals), (mtlmnn-step), (mtlmnn-dual-parts),
     (mtlmnn-dual-totals) and (mtlmnn-row-space). Paper: section V-A (mtLMNN). Small penalties make
     the problem ill-conditioned: `max_iter` ends the fit then, and `gap_` says how far it came.

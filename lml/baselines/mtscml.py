@@ -7,17 +7,20 @@ norms of W's columns, by regularised dual averaging with a task and a triplet dr
 """
 
 import math
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
 from lml.scml import (
+    mean_difference,
     mean_hinge,
     pair_table,
     scaled_gamma,
@@ -61,7 +64,7 @@ def joint_objective(
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
+    Derived in chapter 26 (baselines/mtscml), eq. (mtscml-objective). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -96,7 +99,7 @@ def group_shrink(V: Floats, strength: float) -> Floats:
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
+    Derived in chapter 26 (baselines/mtscml), eq. (mtscml-step). Negative entries are clipped first,
     then columns are shrunk.
 
     Examples
@@ -161,7 +164,8 @@ def joint_dual_averaging(
     triplets : sequence of integer arrays of shape (n_triplets of the task, 3)
         Row numbers (anchor, positive, negative) within the task; at least one a task.
     beta : float
-        Penalty, at least 0.
+        Penalty, at least 0, in the units of the differences. `MultiTaskSCML` takes it as a
+        fraction.
     gamma : float or None, default=None
         Strength of the quadratic term. None: the mean of the tasks' values by SCML's rule
         over the square root of the number of tasks.
@@ -179,15 +183,15 @@ def joint_dual_averaging(
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
+    Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-averaging), (mtscml-fast) and
     (mtscml-gamma). Paper: section V-A (mtSCML).
 
     Examples
     --------
     >>> P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]])
     >>> W, _ = joint_dual_averaging([P, P], [triplets] * 2, 0.01, n_steps=2000, random_state=0)
-    >>> W.round(1).tolist()
-    [[0.0, 0.2], [0.0, 0.2]]
+    >>> bool(abs(W - [[0.0, 0.25], [0.0, 0.25]]).max() < 0.01)
+    True
     """
     optional(real(0, above=True)).check("gamma", gamma)
     rng = check_random_state(random_state)
@@ -222,47 +226,66 @@ def joint_dual_averaging(
     return best, np.array(history)
 
 
+# book/baselines/mtscml.ipynb#when-no-direction-pays
+def _joint_beta_max(projections: Sequence[Floats], triplets: Sequence[Indices]) -> float:
+    """Smallest penalty that makes the weights of all tasks zero, eq. (mtscml-top)."""
+    means = np.array([mean_difference(*own) for own in zip(projections, triplets, strict=True)])
+    norms = np.linalg.norm(np.maximum(-means, 0.0), axis=0)
+    return float(norms.max(initial=0.0)) / len(means)
+
+
 # book/baselines/mtscml.ipynb#the-estimator
 class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
-    """Distance metrics of several tasks, composed of common directions with own weights.
+    """Learn a distance for each of several tasks from directions that the tasks share.
 
     Parameters
     ----------
     n_basis : int or None, default=100
-        Directions that each task contributes. None: SCML's rule, which depends on the number
-        of classes.
+        Directions that each task contributes. None takes as many as `SCML`, which depends on
+        the number of classes.
     beta : float, default=1e-4
-        Penalty of the norms of the directions' weights over the tasks, at least 0.
+        Penalty of the norms of the directions' weights over the tasks, as a fraction of the
+        smallest penalty that makes all weights zero. At least 0 and below 1; it has no units.
     gamma : float or None, default=None
-        Strength of the quadratic term of dual averaging, above 0. None: the mean over tasks
-        of SCML's value, over the square root of the number of tasks.
+        Strength of the quadratic term of dual averaging, above 0, in units of X to the power
+        of four. None takes the mean of the tasks' values in `SCML`, divided by the square root
+        of the number of tasks.
     n_steps : int, default=60_000
-        Triplets drawn over all tasks.
-    n_targets, n_impostors : int, default=3 and 10
-        Neighbours of the same class and of other classes that make a task's triplets.
+        Number of triplets drawn, one in each step, over all tasks.
+    n_targets : int, default=3
+        Nearest samples of its own class that each sample forms triplets with.
+    n_impostors : int, default=10
+        Nearest samples of other classes that each sample forms triplets with.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means and of the draws.
 
     Attributes
     ----------
     metrics_ : dict
-        Task to FactoredMetric(0, basis_, its row of weights_).
+        The metric of each task, FactoredMetric(0, basis_, the task's line of weights_).
     tasks_ : list
-        Names in the order of first appearance.
+        Names of the tasks in the order of first appearance.
     basis_ : ndarray of shape (n_found, n_features)
         Unit directions of all tasks, in the order of the tasks.
     weights_ : ndarray of shape (n_tasks, n_found)
-        Non-negative weights.
+        Non-negative weights of the directions.
     objective_history_ : ndarray of shape (n_checks + 1,)
-        Objective at zero weights, which is 1, and at each check; the best weights are kept.
+        Objective at zero weights, which is 1, and at each check. The best weights are kept.
     gamma_ : float
-        The value used.
+        Strength of the quadratic term that was used.
+    beta_max_ : float
+        Smallest penalty that makes all weights zero. The penalty used is beta * beta_max_.
     n_features_in_ : int
+        Number of features seen in `fit`.
+
+    See Also
+    --------
+    lml.scml.SCML : One task by itself.
 
     Notes
     -----
-    Derived in chapter 27 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
-    (mtscml-step) and (mtscml-gamma). Paper: section V-A (mtSCML).
+    Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
+    (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML).
 
     Examples
     --------
@@ -277,7 +300,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     metric_type = "distance"
     _parameter_rules: ClassVar = {
         "n_basis": optional(whole(1)),
-        "beta": real(0),
+        "beta": real(0, 1, below=True),
         "gamma": optional(real(0, above=True)),
         "n_steps": whole(1),
         "n_targets": whole(1),
@@ -309,22 +332,28 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, CSR matrix} of shape (n_samples, n_features)
-            Rows of all tasks. CSR rows are not made dense; the directions are.
+            Samples of all tasks. A CSR matrix is not made dense; the directions are dense.
         y : array-like of shape (n_samples,)
-            Labels of any type, compared within a task only; each task has at least two
-            classes, one of them with two rows.
+            Class of each sample, of any hashable type. Classes are compared within a task
+            only; each task has at least two of them, one with two samples.
         tasks : sequence of length n_samples
-            Name of each row's task, of any hashable type.
+            Name of the task of each sample, of any hashable type.
 
         Returns
         -------
         self : MultiTaskSCML
+            The fitted learner.
 
         Raises
         ------
         ValueError, TypeError
             If a parameter is out of range, the table cannot be used, or the labels of a task
             allow no triplet. Nothing is stored then.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If every weight of a task is zero, so that its metric is zero and ranks nothing.
         """
         check_parameters(self)
         names, rows, codes = encode_tasks(X, y, tasks)
@@ -343,9 +372,17 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
             for X_t, y_t in zip(rows, codes)
         ]
         gamma = _joint_gamma(projections, triplets, self.gamma)
+        beta_max = _joint_beta_max(projections, triplets)
         weights, history = joint_dual_averaging(
-            projections, triplets, self.beta, gamma, self.n_steps, rng
+            projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
         )
+        zero = [name for name, own in zip(names, weights) if not own.any()]
+        if zero:
+            warnings.warn(
+                f"the metrics of the tasks {zero} are zero: raise n_steps or lower beta",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         metrics = [FactoredMetric._trusted(0.0, basis, w) for w in weights]
         self._note_columns(X)
         self.tasks_ = names
@@ -353,5 +390,6 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         self.basis_ = basis
         self.weights_ = weights
         self.gamma_ = gamma
+        self.beta_max_ = beta_max
         self.objective_history_ = history
         return self

@@ -65,7 +65,7 @@ class TripletMap:
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-margin), (offdiagonal-gap) and
     (offdiagonal-adjoint). Paper: Table I, with the sign of the distance corrected.
 
     Examples
@@ -151,7 +151,7 @@ class CodePenalty:
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-dual-psd) and
     (offdiagonal-psd-prox). With `psd` the proximal operator is iterative and begins at the
     multiplier of the last call.
     """
@@ -205,7 +205,7 @@ class SmoothedHinge:
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-smooth) and
     (offdiagonal-gradient).
     """
 
@@ -248,7 +248,7 @@ def code_bounds(
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-dual-ridge),
     (offdiagonal-bound) and (offdiagonal-dual-psd).
     """
     plane = smooth.triplet_map
@@ -339,7 +339,7 @@ def hinge_code(
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-bound)
     and (offdiagonal-width). Paper: section V-C; smoothing, ridge, cone and gap are additions.
 
     Examples
@@ -416,7 +416,7 @@ def diagonal_code(
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eq. (offdiagonal-top).
+    Derived in chapter 27 (baselines/offdiagonal), eq. (offdiagonal-top).
     Paper: section III-C says that a strength going to infinity gives a diagonal code.
 
     Examples
@@ -479,7 +479,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 28 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
+    Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
     (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
     norm.
 

@@ -43,7 +43,7 @@ def relation_inverse(n_tasks: int, coupling: float) -> Floats:
 
     Notes
     -----
-    Derived in chapter 30 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
+    Derived in chapter 29 (baselines/omtrsl), eqs. (omtrsl-relation) and (omtrsl-inverse). Not in
     the paper.
 
     Examples
@@ -89,7 +89,7 @@ def multitask_step(
 
     Notes
     -----
-    Derived in chapter 30 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
+    Derived in chapter 29 (baselines/omtrsl), eqs. (omtrsl-direction) and (omtrsl-update). Not in
     the paper.
 
     Examples
@@ -232,7 +232,7 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 30 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
+    Derived in chapter 29 (baselines/omtrsl), eqs. (omtrsl-update), (omtrsl-coefficients) and
     (omtrsl-lazy). Paper: section V-A describes the single-task learner (stOASIS); this joint one is
     not in it.
 

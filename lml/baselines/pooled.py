@@ -57,7 +57,7 @@ def split_tasks(
 
     Notes
     -----
-    Derived in chapter 26 (baselines/pooled), eq. (pooled-union).
+    Derived in chapter 25 (baselines/pooled), eq. (pooled-union).
 
     Examples
     --------
@@ -96,7 +96,7 @@ def encode_tasks(
 
     Notes
     -----
-    Derived in chapter 26 (baselines/pooled), eq. (pooled-union).
+    Derived in chapter 25 (baselines/pooled), eq. (pooled-union).
 
     Examples
     --------
@@ -173,7 +173,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 26 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
+    Derived in chapter 25 (baselines/pooled), eqs. (pooled-metric), (pooled-price) and (pooled-key).
     Paper: section V-A (uSCML and uLMNN).
 
     Examples

@@ -10,6 +10,7 @@ import copy
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,38 +21,29 @@ from sklearn.utils import check_consistent_length
 
 from lml.base import BaseLifelongLearner
 from lml.fisher import class_means
-from lml.initialization import orthonormal_rows
 from lml.penalties import OffDiagonalL1
 from lml.plda.model import (
     LogRatioMetric,
     Moments,
-    discriminants,
+    Scatters,
+    class_axes,
+    merge_moments,
     mix_scatters,
-    pooled_scatters,
-    short_spread,
     shrunken_variances,
 )
-from lml.plda.selection import (
-    Members,
-    Selection,
-    Visit,
-    families_of,
-    largest_families,
-)
+from lml.plda.selection import Selection, Visit, open_families
 from lml.plda.statistics import (
     STATE_FIELDS,
-    Follow,
+    CoordinateChange,
+    FamilyKey,
     PLDAState,
-    Pool,
-    PoolKey,
     TaskMemory,
-    family_scatters,
-    is_guess,
+    TaskSums,
+    all_scatters,
     move_pools,
-    scatter_code,
     span_basis,
+    summed,
     visit_basis,
-    weigh_scatters,
     whitened_rows,
     written_moments,
 )
@@ -76,24 +68,25 @@ __all__ = ["LifelongPLDA"]
 
 
 # book/plda.ipynb#the-read-out-and-its-choice
-def _lifted(omega: Floats, least: float = 1e-3) -> Floats:
+def _with_least_eigenvalue(omega: Floats, least: float = 1e-3) -> Floats:
     """A symmetric matrix with its smallest eigenvalue lifted to `least`."""
     smallest = linalg.eigvalsh(omega, subset_by_index=[0, 0])[0]
     return omega + max(least - smallest, 0.0) * np.eye(len(omega))
 
 
 def _log_ratio_metric(
-    omega: Floats,
-    spread: Floats,
+    scatters: Scatters,
     shrinkage: tuple[float, float, float],
-    dictionary: Floats,
+    state: PLDAState,
     mean: ArrayLike,
     unit: float,
 ) -> LogRatioMetric:
     """The log-ratio of mixed statistics in a dictionary, eq. (plda-readout)."""
-    V, psi = discriminants(omega, spread, complete=shrinkage[2] > 0)
-    rows = V.T @ dictionary / np.sqrt(unit)
-    return LogRatioMetric(mean, rows, shrunken_variances(psi, *shrinkage))
+    L = state.dictionary
+    ridge = state.regularization * L @ L.T
+    within = _with_least_eigenvalue(scatters.within) - ridge
+    V, psi = class_axes(scatters._replace(within=within), ridge, complete=shrinkage[2] > 0)
+    return LogRatioMetric(mean, V.T @ L / np.sqrt(unit), shrunken_variances(psi, *shrinkage))
 
 
 # book/plda.ipynb#the-learner
@@ -171,8 +164,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-ratio); chapter 24 (plda_memory), eqs.
-    (plda-code) and (plda-guess); chapter 25 (plda), eqs. (plda-readout), (plda-validation),
+    Derived in chapter 22 (two_covariance), eq. (plda-ratio); chapter 23 (plda_memory), eqs.
+    (plda-code) and (plda-guess); chapter 24 (plda), eqs. (plda-readout), (plda-validation),
     (plda-alike) and (plda-agree); beyond max_old_tasks (plda-sums) and (plda-follow). Tasks that
     share form a family (`TaskMemory.family`); rows of old tasks are never needed. Not in the paper;
     the metric of a task has its form L' W_t L (section III-C, eq. 4).
@@ -273,42 +266,45 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
     ) -> PLDAState:
         """The state after a visit: basis, families, validation, statistics, dictionary, codes."""
         L = state.dictionary
-        d = self.n_components
         rho = self.regularization
         rng = np.random.default_rng(state.seeds(task))
         known = state.tasks.get(task)
-        others = {u: m for u, m in state.tasks.items() if m.number != state.number(task)}
+        n_others = len(state.tasks) - (known is not None)
         # a basis that holds the dictionary and the directions of the new rows
-        flat = self._has_sums(state, len(others))
-        rests = flat and state.move is not None  # codes wait: the dictionary stays as it is
-        basis = span_basis(L) if rests else visit_basis(X, y, L, d, rho, rng)
-        if flat and not rests:
-            flat = len(L) == min(d, len(basis))  # of another size it is made from all codes
-        # families of the other tasks in it, from their codes or from sums
-        selection = self._selection()
-        sums: dict[PoolKey, Pool] = {}
-        families: Mapping[int, Members | Pool]
-        if flat:
-            sums = state.sums_without(task)
-            if not rests:
-                sums = move_pools(sums, span_basis(L), basis)
-            families, new = largest_families(sums, self.max_old_tasks, selection.may_leave)
-            moments = state.moments([task] if known else [], basis)
+        by_sums = self._goes_on_from_sums(state, n_others)
+        rests = by_sums and state.move is not None and len(L) <= self.n_components  # codes wait
+        basis = span_basis(L) if rests else visit_basis(X, y, L, self.n_components, rho, rng)
+        if len(L) != min(self.n_components, len(basis)):
+            by_sums = rests  # a dictionary of another size is made from all codes
+        # what the other tasks say in it: their sums, kept from the last visit or made from all codes
+        read = ([task] if known else []) if by_sums else list(state.tasks)
+        moments = state.moments(read, basis)
+        earlier = moments.pop(task, None)
+        if by_sums:
+            pools = move_pools(state.sums_without(task), span_basis(L), basis)
         else:
-            moments = state.moments(state.tasks, basis)
-            families, new = families_of(others, moments, selection.may_leave)
+            pools = self._sums(state.tasks, moments)
         # with whom to share, and how much, by validation within the new rows
-        before = (moments[task], known.mean) if known and self.revisit == "add" else None
+        before = (earlier, known.mean) if known and earlier and self.revisit == "add" else None
         visit = Visit(X=X, codes=y, labels=labels, basis=basis, before=before)
-        family, losses = selection.validate(visit, families, new, rng)
+        selection = self._selection()
+        most = self.max_old_tasks if by_sums else None
+        choice = selection.validate(visit, *open_families(pools, most, selection.may_leave), rng)
         # the statistics of the task, then the dictionary of all tasks and the codes in it
         own, mean = visit.moments()
-        facts = _visit_facts(state, task, y, mean, family, losses)
-        if flat:
-            after = self._add_to_sums(state, basis, sums, own, task, facts)
+        record = {
+            "number": state.number(task),
+            "mean": mean,
+            "n_visits": 1 if known is None else known.n_visits + 1,
+            **choice._asdict(),
+        }
+        added = (choice.family, choice.at_chance), TaskSums.of_task(own, self.shared_labels)
+        pools = summed([*pools.items(), added])
+        if by_sums:
+            after = self._write_some(state, basis, pools, own, task, record)
         else:
-            remembered = {u: vars(memory) for u, memory in state.tasks.items()}
-            after = self._refit(state, basis, {**moments, task: own}, {**remembered, task: facts})
+            records = {u: vars(memory) for u, memory in state.tasks.items()} | {task: record}
+            after = self._write_all(state, basis, pools, moments | {task: own}, records)
         return self._frozen(after, task) if self.freeze else after
 
     def _selection(self) -> Selection:
@@ -325,95 +321,83 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         """The state with the read-out of a visited task, which later visits do not change."""
         memory = state.tasks[task]
         frozen = replace(memory, frozen=self._read(state, memory))
-        return replace(state, tasks={**state.tasks, task: frozen})
+        return replace(state, tasks=state.tasks | {task: frozen})
 
-    def _refit(
+    def _sums(
+        self, tasks: Mapping[Any, TaskMemory], moments: Mapping[Any, Moments]
+    ) -> dict[FamilyKey, TaskSums]:
+        """Sums over tasks with such moments."""
+        return summed(
+            (tasks[u].key, TaskSums.of_task(m, self.shared_labels)) for u, m in moments.items()
+        )
+
+    def _goes_on_from_sums(self, state: PLDAState, n_others: int) -> bool:
+        """Whether a visit, or its end, goes on from the sums of the last one."""
+        if self.max_old_tasks is None or n_others <= self.max_old_tasks:
+            return False
+        keyed = {pool.joined is not None for pool in state.pools.values()}
+        return keyed == {self.shared_labels} and state.regularization == self.regularization
+
+    def _write_all(
         self,
         state: PLDAState,
         basis: Floats,
+        pools: Mapping[FamilyKey, TaskSums],
         moments: Mapping[Any, Moments],
-        facts: Mapping[Any, Mapping[str, Any]],
+        records: Mapping[Any, Mapping[str, Any]],
     ) -> PLDAState:
-        """The state of tasks with such moments in a basis, all of it made anew.
+        """The state of tasks with such moments and sums in a basis, all codes written anew.
 
-        `facts` are what a `TaskMemory` has of each task beside its moments.
+        `records` has what a `TaskMemory` knows of each task beside its moments.
         """
         rho = self.regularization
-        members: dict[int, list[Moments]] = {}
-        for task, own in moments.items():
-            members.setdefault(facts[task]["family"], []).append(own)
-        pooled = {f: pooled_scatters(group, self.shared_labels) for f, group in members.items()}
-        # the dictionary
-        if self.shared_labels:  # labels are joined within a family only
-            within, spread = weigh_scatters([(len(members[f]), pooled[f]) for f in members])
-        else:
-            within, spread = pooled_scatters(list(moments.values()))
-        T = whitened_rows(within, spread, rho, self.n_components)
-        # what is written in it
+        together = all_scatters(pools)
+        T = whitened_rows(together.within, together.spread, rho, self.n_components)
         tasks = {
-            task: TaskMemory(**{**facts[task], **written_moments(own, T, rho)})
-            for task, own in moments.items()
+            task: TaskMemory(**{**record, **written_moments(moments[task], T, rho)})
+            for task, record in records.items()
         }
-        families = {
-            f: (scatter_code(S, T, rho), short_spread(F @ T.T)) for f, (S, F) in pooled.items()
-        }
-        after = replace(
+        L = T @ basis
+        return replace(
             state.blank(),
             tasks=tasks,
-            dictionary=T @ basis,
-            families=families,
+            dictionary=L,
+            pools=move_pools(pools, basis, span_basis(L)),
             regularization=rho,
         )
-        if self._beyond(len(tasks)):
-            after = replace(after, pools=after.sums(self.shared_labels))
-        return after
 
     # book/plda.ipynb#a-visit-among-many-tasks
-    def _beyond(self, n_tasks: int) -> bool:
-        """Whether these are more tasks than a visit takes into account one by one."""
-        return self.max_old_tasks is not None and n_tasks > self.max_old_tasks
-
-    def _has_sums(self, state: PLDAState, n_others: int) -> bool:
-        """Whether the state has sums that a visit, or its end, can go on with."""
-        if not state.pools or not self._beyond(n_others):
-            return False
-        keyed = state.pools[None].joined is not None
-        return keyed == self.shared_labels and state.regularization == self.regularization
-
-    def _add_to_sums(
+    def _write_some(
         self,
         state: PLDAState,
         basis: Floats,
-        sums: Mapping[PoolKey, Pool],
+        pools: dict[FamilyKey, TaskSums],
         own: Moments,
         task: Hashable,
-        facts: Mapping[str, Any],
+        record: Mapping[str, Any],
     ) -> PLDAState:
-        """The state with a task beside others of such sums, both in a basis."""
+        """The state with a visited task and such sums in a basis, few other codes written anew."""
         rho = self.regularization
         L = state.dictionary
         move = state.move
         moves = state.moves
         if move is None:  # no code waits: the dictionary of all tasks
-            within, spread = sums[None].scatters(own)
-            if self.shared_labels:  # labels are joined within a family only
-                within, spread = family_scatters(sums, own, facts["family"])
-            L = whitened_rows(within, spread, rho, self.n_components) @ basis
-            move = Follow.between(state.dictionary, L)
+            together = all_scatters(pools)
+            L = whitened_rows(together.within, together.spread, rho, self.n_components) @ basis
+            move = CoordinateChange.between(state.dictionary, L)
             moves += 1
-        # the task's own code in it, some of those that wait, and the sums
-        memory = TaskMemory(**facts, **written_moments(own, L @ basis.T, rho, moves))
+            pools = move_pools(pools, basis, span_basis(L))
+        # the task's own code in it, and some of those that wait
+        memory = TaskMemory(**record, **written_moments(own, L @ basis.T, rho, moves))
         after = replace(
             state,
             dictionary=L,
-            tasks={**state.tasks, task: memory},
-            families={},
-            pools=move_pools(sums, basis, span_basis(L)),
+            tasks=state.tasks | {task: memory},
+            pools=pools,
             move=move,
             moves=moves,
         )
-        after = after.caught_up(self.max_old_tasks)
-        return replace(after, pools=after.sums_with(task, self.shared_labels))
+        return after.caught_up(self.max_old_tasks)
 
     # book/plda.ipynb#reading-a-task
     def _code(self, memory: TaskMemory) -> Floats:
@@ -423,10 +407,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
     def _read(self, state: PLDAState, memory: TaskMemory) -> LogRatioMetric:
         """The log-ratio of a task in a state."""
         weights, shrinkage = self._selection().settings(state, memory)
-        own = self._code(memory), memory.spread
-        omega, spread = mix_scatters(weights, own, state.shared(memory.family))
-        L = state.dictionary
-        return _log_ratio_metric(_lifted(omega), spread, shrinkage, L, memory.mean, memory.unit)
+        own = memory.scatters._replace(within=self._code(memory))
+        mixed = mix_scatters(weights, own, state.shared(memory.family))
+        return _log_ratio_metric(mixed, shrinkage, state, memory.mean, memory.unit)
 
     def task_metric(self, task: Hashable) -> LogRatioMetric:
         """The log-ratio of a task, a `LogRatioMetric` whose matrix is L' W_t L."""
@@ -455,7 +438,7 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
 
         Notes
         -----
-        Derived in chapter 23 (two_covariance), eq. (plda-stretch).
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch).
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
@@ -465,16 +448,16 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         return metric.embed(X) if role is None else metric.map_rows(X, role)
 
     # book/plda.ipynb#references-that-know-their-class
-    def enrol(
+    def shrink_references(
         self,
         X: MatrixLike,
         y: LabelsLike,
         *,
         task: Hashable,
-        pull: float = 0.5,
-        common: float = 0.0,
+        amount: float = 0.5,
+        shared: float = 0.0,
     ) -> Floats:
-        """Reference rows moved towards the mean of their class, for k nearest neighbours.
+        """Move reference samples toward the mean of their class, for k nearest neighbors.
 
         Parameters
         ----------
@@ -483,9 +466,9 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
             Labels.
         task : hashable
             A known task.
-        pull : float in [0, 1], default=0.5
-            0 leaves the rows as they are, 1 puts class means in their place.
-        common : float in [0, 1], default=0.0
+        amount : float in [0, 1], default=0.5
+            0 leaves the samples as they are, 1 puts class means in their place.
+        shared : float in [0, 1], default=0.0
             Weight, in these means, of those of all tasks that the task shares with. More than 0
             needs ``shared_labels=True``.
 
@@ -496,17 +479,17 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         Raises
         ------
         ValueError, TypeError
-            If the rows, the labels or the task cannot be used, or a weight is not in [0, 1].
+            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
 
         Notes
         -----
-        Derived in chapter 25 (plda), eqs. (plda-enrol) and (plda-targets).
+        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
         """
-        real(0, 1).check("pull", pull)
-        real(0, 1).check("common", common)
-        if common and not self.shared_labels:
+        real(0, 1).check("amount", amount)
+        real(0, 1).check("shared", shared)
+        if shared and not self.shared_labels:
             raise ValueError(
-                f"common={common!r} needs shared_labels=True: labels of other tasks mean others"
+                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
             )
         now = copy.copy(self)
         state, memory = now._known_memory(task)
@@ -515,12 +498,19 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         check_consistent_length(rows, y)
         codes, labels = encode_labels(y)
         targets = class_means(rows, codes)[1]
-        if common:
-            theirs = _joined_means(state, memory)
-            for place, label in enumerate(labels):
-                if label in theirs:
-                    targets[place] = (1 - common) * targets[place] + common * theirs[label]
-        return (1 - pull) * dense(rows) + pull * targets[codes]
+        if shared:
+            basis = span_basis(state.dictionary)
+            joined = state.pool(memory.family).joined
+            if joined is None:  # labels are shared only since the last visit
+                members = [u for u, m in state.tasks.items() if m.family == memory.family]
+                joined = reduce(merge_moments, state.moments(members, basis).values())
+            theirs = memory.mean + joined.means @ basis
+            place = {label: number for number, label in enumerate(joined.labels)}
+            for number, label in enumerate(labels):
+                if label in place:
+                    targets[number] *= 1 - shared
+                    targets[number] += shared * theirs[place[label]]
+        return (1 - amount) * dense(rows) + amount * targets[codes]
 
     # book/plda.ipynb#a-task-that-has-not-come-and-one-that-is-forgotten
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:
@@ -544,9 +534,8 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
                 " feature"
             )
         _, shrinkage = self._selection().settings(state, memories[families.index(family)])
-        omega, spread = state.shared(family)
         unit = np.mean([memory.unit for memory in memories if memory.family == family])
-        return _log_ratio_metric(omega, spread, shrinkage, state.dictionary, mean, float(unit))
+        return _log_ratio_metric(state.shared(family), shrinkage, state, mean, float(unit))
 
     def _forget_task(self, state: PLDAState, task: Hashable) -> PLDAState:
         """The state without a task's memory; the others share without it."""
@@ -554,47 +543,15 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         left = {u: memory for u, memory in state.tasks.items() if memory.number != number}
         if not left:
             return state.blank()
-        if self._has_sums(state, len(left)):
-            sums = state.sums_without(task)
-            return replace(state, tasks=left, families={}, pools=sums).caught_up(0)
-        basis = orthonormal_rows(state.dictionary)
+        if self._goes_on_from_sums(state, len(left)):
+            return replace(state, tasks=left, pools=state.sums_without(task)).caught_up(0)
+        basis = span_basis(state.dictionary)
         moments = state.moments(left, basis)
-        return self._refit(state, basis, moments, {u: vars(memory) for u, memory in left.items()})
+        records = {u: vars(memory) for u, memory in left.items()}
+        return self._write_all(state, basis, self._sums(left, moments), moments, records)
 
     # book/plda.ipynb#what-is-kept
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept: dictionary, codes, class means, shared statistics, sums, move, records."""
+        """Bytes kept: dictionary, codes, class means, sums, move, frozen read-outs, records."""
         return self._learned_state("state_parts_").nbytes_by_part()
-
-
-# book/plda.ipynb#a-visit
-def _visit_facts(
-    state: PLDAState, task: Hashable, y: Indices, mean: Floats, family: int, losses: Floats
-) -> dict[str, Any]:
-    """What a `TaskMemory` has of a visit beside the moments."""
-    known = state.tasks.get(task)
-    return {
-        "number": state.number(task),
-        "mean": mean,
-        "family": family,
-        "losses": losses,
-        "guesses": is_guess(float(losses.min()), np.bincount(y)),
-        "n_visits": 1 if known is None else known.n_visits + 1,
-    }
-
-
-# book/plda.ipynb#references-that-know-their-class
-def _joined_means(state: PLDAState, memory: TaskMemory) -> dict[Any, Floats]:
-    """Mean of each class over the tasks of a task's family, moved to the mean of the task."""
-    sums: dict[Any, Any] = {}
-    counts: dict[Any, int] = {}
-    members = [m for m in state.tasks.values() if m.family == memory.family]
-    for m in map(state.current, members):
-        for label, n, mean in zip(m.classes, m.counts.tolist(), m.class_means, strict=True):
-            sums[label] = sums.get(label, 0.0) + n * np.sqrt(m.scale) * mean
-            counts[label] = counts.get(label, 0) + n
-    Q, R = linalg.qr(state.dictionary.T, mode="economic")  # L = R'Q': what L sees of a mean
-    images = np.array([total / counts[label] for label, total in sums.items()])
-    rows = linalg.solve_triangular(R, images.T, trans=1).T @ Q.T
-    return dict(zip(sums, memory.mean + rows, strict=True))

@@ -7,7 +7,7 @@ Two rows are scored by how much more likely they are as members of one class tha
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,8 +21,12 @@ from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import check_finite, check_kind
 
 __all__ = [
+    "DegreesOfFreedom",
     "LogRatioMetric",
     "Moments",
+    "Scatters",
+    "averaged_scatters",
+    "class_axes",
     "discriminants",
     "log_ratio_coefficients",
     "log_ratios",
@@ -55,7 +59,7 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-ratio).
+    Derived in chapter 22 (two_covariance), eq. (plda-ratio).
 
     Examples
     --------
@@ -99,7 +103,7 @@ class LogRatioMetric(FactoredMetric):
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
+    Derived in chapter 22 (two_covariance), eqs. (plda-ratio) and (plda-diagonal).
 
     Examples
     --------
@@ -163,7 +167,7 @@ class LogRatioMetric(FactoredMetric):
     def map_rows(self, X: MatrixLike, role: str) -> Floats:
         """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
 
-        Derived in chapter 23 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
         out, shape (n, k').
         """
         used = self._between > 0
@@ -191,6 +195,70 @@ def _finite_view(values: MatrixLike, name: str) -> Floats:
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
+class DegreesOfFreedom(NamedTuple):
+    """How often the covariances are in the sums of eq. (plda-expected).
+
+    Attributes
+    ----------
+    within : float
+        S in the scatter of the samples about their class means.
+    noise : float
+        S in that of the class means.
+    between : float
+        B in that of the class means.
+    """
+
+    within: float
+    noise: float
+    between: float
+
+    @classmethod
+    def of(cls, counts: Indices, centred: Floats, n_tasks: int) -> Self:
+        """Those of classes of such sizes (c,); `Moments` tells what the other two are."""
+        n = int(counts.sum())
+        noise = len(counts) - float(np.sum(centred / counts))
+        return cls(
+            within=max(n - n_tasks - noise, 1.0),
+            noise=noise,
+            between=max(n - float(centred.sum()), 1.0),
+        )
+
+
+class Scatters(NamedTuple):
+    """What a task, or several, say about the covariances within and between classes.
+
+    Attributes
+    ----------
+    within : ndarray of shape (k, k)
+        S.
+    spread : ndarray of shape (r, k)
+        Rows with spread' spread = B, the scatter of the class means.
+    noise : float
+        a: B has a S of noise in it.
+
+    Notes
+    -----
+    Derived in chapter 22 (two_covariance), eqs. (plda-scatters) and (plda-noise).
+    """
+
+    within: Floats
+    spread: Floats
+    noise: float
+
+    @classmethod
+    def of_means(
+        cls, within: Floats, means: Floats, counts: Indices, freedom: DegreesOfFreedom
+    ) -> Self:
+        """S and the scatter of class means (c, k), the mean of all at 0, in one unit."""
+        weights = counts * freedom.within / freedom.between
+        return cls(
+            within=within,
+            spread=np.sqrt(weights)[:, None] * means,
+            noise=freedom.noise / freedom.between,
+        )
+
+
+# book/two_covariance.ipynb#the-statistics-of-a-task
 class Moments(NamedTuple):
     """Counts, means and within-class scatter of labelled rows, in some coordinates.
 
@@ -201,18 +269,22 @@ class Moments(NamedTuple):
     counts : ndarray of shape (c,)
         Rows of each class.
     means : ndarray of shape (c, k)
-        Class means, with the mean of all rows at 0.
+        Class means, with the mean of the rows of each task at 0.
     within : ndarray of shape (k, k)
         Sum over rows of the outer products of their deviations from the class mean.
     trace : float
         Trace of the within scatter in the input space.
     n_features : int
         Dimensions of the input space.
+    centred : ndarray of shape (c,)
+        Sum over tasks of n_tc^2 / n_t, what the means of the tasks have of each class.
+    n_tasks : int
+        Tasks whose rows are joined.
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-scatters); chapter 24 (plda_memory), eq.
-    (plda-tail).
+    Derived in chapter 22 (two_covariance), eqs. (plda-scatters) and (plda-joined); chapter 23
+    (plda_memory), eq. (plda-tail).
     """
 
     labels: tuple[Any, ...]
@@ -221,19 +293,26 @@ class Moments(NamedTuple):
     within: Floats
     trace: float
     n_features: int
+    centred: Floats
+    n_tasks: int = 1
 
     @property
     def scale(self) -> float:
-        """What both scatters are divided by."""
+        """What the scatter within classes is divided by."""
         between = float(self.counts @ np.sum(self.means**2, axis=1))
         within = self.trace if self.trace > 1e-12 * between else between
         least = self.n_features * np.finfo(float).tiny  # nothing can be divided by less
         return (within if within >= least else 1.0) / self.n_features
 
     @property
+    def freedom(self) -> DegreesOfFreedom:
+        """Degrees of freedom of both scatters."""
+        return DegreesOfFreedom.of(self.counts, self.centred, self.n_tasks)
+
+    @property
     def unit(self) -> float:
         """Mean within-class variance of a feature."""
-        return self.scale / max(int(self.counts.sum()) - len(self.counts), 1)
+        return self.scale / self.freedom.within
 
     @property
     def scatter(self) -> Floats:
@@ -241,9 +320,10 @@ class Moments(NamedTuple):
         return self.within / self.scale
 
     @property
-    def spread(self) -> Floats:
-        """Rows (c, k) whose scatter is the scaled between scatter B_t."""
-        return np.sqrt(self.counts / self.scale)[:, None] * self.means
+    def scatters(self) -> Scatters:
+        """S_t, rows (c, k) whose scatter is B_t, and the noise in it."""
+        means = self.means / np.sqrt(self.scale)
+        return Scatters.of_means(self.scatter, means, self.counts, self.freedom)
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
@@ -283,6 +363,7 @@ def task_moments(
         within=R.T @ R,
         trace=trace,
         n_features=X.shape[1],
+        centred=counts**2 / len(codes),
     )
     return moments, mean
 
@@ -291,7 +372,8 @@ def task_moments(
 def merge_moments(a: Moments, b: Moments, shift: Floats | None = None) -> Moments:
     """Moments of two sets of rows together.
 
-    `shift` (k,) is the mean of the rows of b less that of the rows of a, 0 by default.
+    `shift` (k,) is the mean of the rows of b less that of the rows of a, both of one task. None:
+    they are of different tasks, each with its mean at 0.
     """
     n = a.counts.sum()
     m = b.counts.sum()
@@ -301,12 +383,14 @@ def merge_moments(a: Moments, b: Moments, shift: Floats | None = None) -> Moment
     # class means about the joint mean
     counts = np.zeros(len(labels), dtype=int)
     sums = np.zeros((len(labels), len(gap)))
+    centred = np.zeros(len(labels))
     parts = []
     for part, move in ((a, -m / (n + m) * gap), (b, n / (n + m) * gap)):
         places = [place[label] for label in part.labels]
         own = part.means + move
         counts[places] += part.counts
         sums[places] += part.counts[:, None] * own
+        centred[places] += part.centred
         parts.append((places, part.counts, own))
     means = sums / counts[:, None]
     # the scatter about them: of each set about its own class means, and of these
@@ -318,13 +402,13 @@ def merge_moments(a: Moments, b: Moments, shift: Floats | None = None) -> Moment
         within=a.within + b.within + between.T @ between,
         trace=float(a.trace + b.trace + np.sum(between**2)),
         n_features=a.n_features,
+        centred=centred if shift is None else counts**2 / (n + m),
+        n_tasks=a.n_tasks + b.n_tasks if shift is None else 1,
     )
 
 
 # book/two_covariance.ipynb#what-tasks-say-together
-def pooled_scatters(
-    moments: Sequence[Moments], shared_labels: bool = False
-) -> tuple[Floats, Floats]:
+def pooled_scatters(moments: Sequence[Moments], shared_labels: bool = False) -> Scatters:
     """What several tasks say together about within-class and between-class scatter.
 
     Parameters
@@ -337,20 +421,26 @@ def pooled_scatters(
 
     Returns
     -------
-    within : ndarray of shape (k, k)
-        S, scaled.
-    spread : ndarray of shape (r, k)
-        Rows with spread' spread = B.
+    Scatters
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eqs. (plda-pooled) and (plda-keyed).
+    Derived in chapter 22 (two_covariance), eqs. (plda-pooled), (plda-keyed) and (plda-joined).
     """
     if shared_labels:
-        joined = reduce(merge_moments, moments)  # each task's mean is at 0
-        return joined.scatter, joined.spread
-    within = np.mean([m.scatter for m in moments], axis=0)
-    return within, np.concatenate([m.spread for m in moments]) / np.sqrt(len(moments))
+        return reduce(merge_moments, moments).scatters  # each task's mean is at 0
+    return averaged_scatters([(1, m.scatters) for m in moments])
+
+
+def averaged_scatters(parts: Sequence[tuple[float, Scatters]]) -> Scatters:
+    """The mean of scatters, each with its weight; a weight of 0 leaves a part out."""
+    total = sum(weight for weight, _ in parts)
+    shares = [(weight / total, part) for weight, part in parts if weight]
+    return Scatters(
+        within=np.sum([share * part.within for share, part in shares], axis=0),
+        spread=np.concatenate([np.sqrt(share) * part.spread for share, part in shares]),
+        noise=sum(share * part.noise for share, part in shares),
+    )
 
 
 # book/two_covariance.ipynb#what-tasks-say-together
@@ -362,20 +452,16 @@ def short_spread(spread: Floats) -> Floats:
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
-def mix_scatters(
-    weights: tuple[float, float], own: tuple[Floats, Floats], shared: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """Within scatter and spread of a task: its own ones and the shared ones, weighed.
+def mix_scatters(weights: tuple[float, float], own: Scatters, shared: Scatters) -> Scatters:
+    """Scatters of a task: its own ones and the shared ones, weighed.
 
-    Derived in chapter 23 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
+    Derived in chapter 22 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
     and between classes.
     """
     within_weight, between_weight = weights
-    within, spread = own
-    shared_within, shared_spread = shared
-    parts = [(between_weight, spread), (1 - between_weight, shared_spread)]
-    mixed = np.concatenate([np.sqrt(weight) * rows for weight, rows in parts if weight])
-    return within_weight * within + (1 - within_weight) * shared_within, mixed
+    within = within_weight * own.within + (1 - within_weight) * shared.within
+    mixed = averaged_scatters([(between_weight, own), (1 - between_weight, shared)])
+    return mixed._replace(within=within)
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
@@ -392,6 +478,29 @@ def discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tupl
     psi[: len(s)] = s * s
     V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)
     return V, psi
+
+
+# book/two_covariance.ipynb#how-much-of-its-own
+def class_axes(
+    scatters: Scatters, ridge: Floats | float, complete: bool = False
+) -> tuple[Floats, Floats]:
+    """Directions V (k, r), and the variances psi (r,) between classes along them.
+
+    V' (within + ridge) V = I, with rho for rho I as the ridge, or rho I written in other
+    coordinates. Without `complete` only directions in which class means differ. Derived in chapter
+    22 (two_covariance), eq. (plda-cut).
+    """
+    is_matrix = isinstance(ridge, np.ndarray)
+    omega = scatters.within + (ridge if is_matrix else ridge * np.eye(len(scatters.within)))
+    U, e = discriminants(omega, scatters.spread, complete)
+    differs = e > 1e-8 * e.max()  # sums of many tasks leave rounding where they do not
+    directions = U[:, differs]
+    # the noise of the class means, in these coordinates
+    stretched = ridge @ directions if is_matrix else ridge * directions
+    noise = scatters.noise * (np.eye(len(directions.T)) - directions.T @ stretched)
+    psi, R = linalg.eigh(np.diag(e[differs]) - noise)
+    V = np.concatenate([directions @ R[:, ::-1], U[:, ~differs]], axis=1)
+    return V, np.concatenate([np.maximum(psi[::-1], 0.0), np.zeros(np.sum(~differs))])
 
 
 # book/two_covariance.ipynb#how-much-of-its-own
@@ -412,7 +521,7 @@ def shrunken_variances(
 
     Notes
     -----
-    Derived in chapter 23 (two_covariance), eq. (plda-wiener).
+    Derived in chapter 22 (two_covariance), eq. (plda-wiener).
 
     Examples
     --------

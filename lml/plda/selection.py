@@ -7,7 +7,7 @@ about the rows of a `Visit`, and compares sharing with being alone on the rows o
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -17,27 +17,38 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.plda.model import (
     Moments,
-    discriminants,
+    Scatters,
+    class_axes,
     log_ratios,
     merge_moments,
     mix_scatters,
-    pooled_scatters,
     shrunken_variances,
     task_moments,
 )
-from lml.plda.statistics import PLDAState, Pool, PoolKey, TaskMemory, is_guess, loss_table
+from lml.plda.statistics import (
+    FamilyKey,
+    PLDAState,
+    TaskMemory,
+    TaskSums,
+    is_at_chance,
+    loss_table,
+    summed,
+)
 from lml.utils.typing import Floats, Indices, Matrix
 
 __all__ = [
+    "MOST_RANKED",
     "OWN_WEIGHTS",
     "SHRINKAGES",
-    "Members",
+    "Choice",
+    "Fold",
     "Selection",
     "Visit",
     "choose_family",
-    "families_of",
+    "folds_of",
     "labels_agree",
-    "largest_families",
+    "open_families",
+    "ranked_samples",
     "scatter_tells",
 ]
 
@@ -92,16 +103,34 @@ def _folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> Indices:
     return np.unique(folds, return_inverse=True)[1]
 
 
+# book/plda.ipynb#the-rows-of-a-visit
+#: Most samples of a visit that are ranked among each other.
+MOST_RANKED = 2048
+
+
+def ranked_samples(codes: Indices, n_folds: int, rng: np.random.Generator) -> Indices:
+    """Samples that validation ranks: all, or a draw in which classes keep their shares."""
+    chosen = np.arange(len(codes))
+    most_classes = MOST_RANKED // (2 * n_folds)
+    if len(codes) > MOST_RANKED and codes.max() >= most_classes:
+        kept = rng.permutation(codes.max() + 1) < most_classes
+        chosen = np.flatnonzero(kept[codes])
+    parts = -(-len(chosen) // MOST_RANKED)
+    if parts > 1:
+        chosen = chosen[_folds(codes[chosen], parts, rng) == 0]
+    return chosen
+
+
 # book/plda.ipynb#the-read-out-and-its-choice
 #: Weights of a task's own statistics to choose from, within and between classes.
 OWN_WEIGHTS = ((0.25, 0.0), (0.25, 0.25), (0.0, 0.0), (0.5, 0.25), (1.0, 0.25), (1.0, 1.0))
 #: Shrinkages (scale, noise, floor) to choose from.
 SHRINKAGES = (
     (0.3, 0.0, 0.0),
+    (0.1, 0.0, 0.0),
     (1.0, 0.0, 0.0),
     (1.0, 1.0, 0.0),
     (1.0, 0.3, 0.0),
-    (3.0, 0.3, 0.0),
     (0.3, 0.0, 0.1),
     (0.3, 0.0, 0.3),
     (1.0, 1.0, 0.1),
@@ -113,34 +142,44 @@ _Pair: TypeAlias = tuple[float, float]
 _Shrinkage: TypeAlias = tuple[float, float, float]
 
 
-class _Split(NamedTuple):
-    """Rows that are held out, and the others, in the coordinates of a basis."""
+class Fold(NamedTuple):
+    """Samples that are held out and those they are ranked among, in the coordinates of a basis.
 
+    Both have the mean of the task without the held-out samples at 0; `own` are its moments.
+    """
+
+    own: Moments
     held: Floats
-    others: Floats
     held_codes: Indices
+    others: Floats
     other_codes: Indices
 
 
+def _nearest(scores: Floats, k: int) -> Indices:
+    """Places of the k largest scores of each row, largest first; of equal ones the first."""
+    m = scores.shape[1]
+    if m <= k:
+        return np.argsort(-scores, axis=1, kind="stable")
+    bound = np.partition(scores, m - k, axis=1)[:, m - k, None]
+    rows, places = np.nonzero(scores >= bound)  # k a row, more where scores are equal
+    order = np.lexsort((-scores[rows, places], rows))
+    first = np.searchsorted(rows, np.arange(len(scores)))
+    return places[order][first[:, None] + np.arange(k)]
+
+
 def _row_losses(
-    split: _Split,
-    shrinkages: Sequence[_Shrinkage],
-    regularization: float,
-    within: Floats,
-    spread: Floats,
+    fold: Fold, shrinkages: Sequence[_Shrinkage], regularization: float, scatters: Scatters
 ) -> Floats:
-    """Loss (n_shrinkages, n) of held-out rows among the others, eq. (plda-validation)."""
-    omega = within + regularization * np.eye(len(within))
+    """Loss (n_shrinkages, n) of held-out samples among the others, eq. (plda-validation)."""
     complete = any(floor > 0 for _, _, floor in shrinkages)
-    V, psi = discriminants(omega, spread, complete)
-    held = split.held @ V
-    others = split.others @ V
-    stranger = split.held_codes[:, None] != split.other_codes
+    V, psi = class_axes(scatters, regularization, complete)
+    held = fold.held @ V
+    others = fold.others @ V
+    stranger = fold.held_codes[:, None] != fold.other_codes
     losses = []
     for shrinkage in shrinkages:
         scores = log_ratios(shrunken_variances(psi, *shrinkage), held, others)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        nearest = np.take_along_axis(stranger, order[:, :5], axis=1)
+        nearest = np.take_along_axis(stranger, _nearest(scores, 5), axis=1)
         shares = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
         losses.append(shares[:, ::2].mean(axis=1))  # among one, three and five
     return np.array(losses)
@@ -153,15 +192,33 @@ def _best(table: Floats) -> tuple[int, int]:
     return int(table[:, j].argmin()), int(j)
 
 
+# book/plda.ipynb#the-read-out-and-its-choice
+def folds_of(visit: Visit, n_folds: int, rng: np.random.Generator) -> list[Fold]:
+    """The folds of a visit: their samples are some of it, their statistics of all others."""
+    ranked = ranked_samples(visit.codes, n_folds, rng)
+    codes = visit.codes[ranked]
+    numbers = _folds(codes, n_folds, rng)
+    images = safe_sparse_dot(visit.X[ranked], visit.basis.T, dense_output=True)
+    folds = []
+    for number in range(numbers.max() + 1):
+        held = numbers == number
+        rest = np.ones(len(visit.codes), dtype=bool)
+        rest[ranked[held]] = False
+        own, mean = visit.moments(rest)
+        centred = images - visit.basis @ mean
+        folds.append(
+            Fold(
+                own=own,
+                held=centred[held],
+                held_codes=codes[held],
+                others=centred[~held],
+                other_codes=codes[~held],
+            )
+        )
+    return folds
+
+
 # book/plda.ipynb#with-whom-to-share-families
-class _Fold(NamedTuple):
-    """Rows of a visit that are held out, and the task's moments and mean without them."""
-
-    held: NDArray[np.bool_]
-    own: Moments
-    mean: Floats
-
-
 def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> Indices:
     """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
     place = {label: number for number, label in enumerate(labels)}
@@ -178,34 +235,33 @@ def _mean_rule(m: Moments, labels: Sequence[Any], regularization: float) -> tupl
 
 # book/plda.ipynb#with-whom-to-share-families
 def labels_agree(
-    visit: Visit, folds: Sequence[_Fold], joint: Moments, regularization: float
+    folds: Sequence[Fold], labels: Sequence[Any], joint: Moments, regularization: float
 ) -> bool:
     """Whether a label means the same in a visited task as in other tasks together.
 
-    Derived in chapter 25 (plda), eq. (plda-agree).
+    `labels` has that of each class of the visit. Derived in chapter 24 (plda), eq. (plda-agree).
     """
     known = frozenset(joint.labels)
-    labels = [label for label in visit.labels if label in known]
-    if len(labels) < 2:
+    common = [label for label in labels if label in known]
+    if len(common) < 2:
         return True  # nothing that could contradict
-    codes = _places_among(labels, visit.labels)[visit.codes]
-    A, b = _mean_rule(joint, labels, regularization)
+    place = _places_among(common, labels)
+    A, b = _mean_rule(joint, common, regularization)
     true = []
     by_own_means = []
     by_joint_means = []
     for fold in folds:
-        rows = fold.held & (codes >= 0)
-        Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
-        Z = (Z - visit.basis @ fold.mean) / np.sqrt(fold.own.unit)
+        codes = place[fold.held_codes]
+        Z = fold.held[codes >= 0] / np.sqrt(fold.own.unit)
         own_A, own_b = _mean_rule(fold.own, fold.own.labels, regularization)
         own = np.argmax(Z @ own_A + own_b, axis=1)
-        true.append(codes[rows])
-        by_own_means.append(_places_among(labels, fold.own.labels)[own])
+        true.append(codes[codes >= 0])
+        by_own_means.append(_places_among(common, fold.own.labels)[own])
         by_joint_means.append(np.argmax(Z @ A + b, axis=1))
     answer = np.concatenate(true)
     theirs = np.concatenate(by_joint_means)
-    # right answers beyond those that would be right whatever the rows are
-    shares = [np.bincount(c, minlength=len(labels)) / len(answer) for c in (answer, theirs)]
+    # right answers beyond those that would be right whatever the samples are
+    shares = [np.bincount(c, minlength=len(common)) / len(answer) for c in (answer, theirs)]
     chance = shares[0] @ shares[1]
     own_share = np.mean(np.concatenate(by_own_means) == answer)
     return bool(np.mean(theirs == answer) - chance > max(own_share - chance, 0.0) / 2)
@@ -223,19 +279,17 @@ def _log_likelihoods(sigma: Floats, R: Floats) -> Floats:
 
 # book/plda.ipynb#with-whom-to-share-families
 def scatter_tells(
-    visit: Visit, folds: Sequence[_Fold], within: Floats, regularization: float
+    folds: Sequence[Fold], labels: Sequence[Any], within: Floats, regularization: float
 ) -> bool:
-    """Whether others' scatter says no less of held-out rows than none, or than the task's own.
+    """Whether others' scatter says no less of held-out samples than none, or than the task's own.
 
-    Derived in chapter 25 (plda), eq. (plda-alike).
+    `labels` has that of each class of the visit. Derived in chapter 24 (plda), eq. (plda-alike).
     """
     ridge = regularization * np.eye(len(within))
     likelihoods = [np.zeros((3, 0))]
     for fold in folds:
-        classes = _places_among(fold.own.labels, visit.labels)[visit.codes]
-        rows = fold.held & (classes >= 0)
-        Z = safe_sparse_dot(visit.X[rows], visit.basis.T, dense_output=True)
-        R = Z - visit.basis @ fold.mean - fold.own.means[classes[rows]]
+        classes = _places_among(fold.own.labels, labels)[fold.held_codes]
+        R = fold.held[classes >= 0] - fold.own.means[classes[classes >= 0]]
         if len(R) and np.mean(R * R) > 1e-12 * fold.own.unit:
             scatters = (within + ridge, fold.own.scatter + ridge, np.eye(len(within)))
             likelihoods.append(np.array([_log_likelihoods(S, R) for S in scatters]))
@@ -248,55 +302,31 @@ def scatter_tells(
 
 
 # book/plda.ipynb#with-whom-to-share-families
-class Members(NamedTuple):
-    """The tasks of a family, one by one; they answer as a `Pool` of them does."""
-
-    moments: list[Moments]
-
-    @property
-    def mean_within(self) -> Floats:
-        """Mean of S_t over the tasks, (k, k)."""
-        return pooled_scatters(self.moments)[0]
-
-    @property
-    def joined(self) -> Moments:
-        """Moments of all rows, those of one label together."""
-        return reduce(merge_moments, self.moments)
-
-    def scatters(self, own: Moments, shared_labels: bool) -> tuple[Floats, Floats]:
-        """Within scatter and spread of these tasks and one more."""
-        return pooled_scatters([*self.moments, own], shared_labels)
-
-
-def families_of(
-    tasks: Mapping[Any, TaskMemory], moments: Mapping[Any, Moments], may_leave: bool
-) -> tuple[dict[int, Members], int]:
+def open_families(
+    pools: Mapping[FamilyKey, TaskSums], most: int | None, may_leave: bool
+) -> tuple[dict[int, TaskSums], int]:
     """Families that a task can share with, and the number of a new one.
 
-    Tasks that only guess are left out. Where a task may not leave, all tasks are one family.
+    The largest families, of those the latest, at most so many; tasks at chance level are left out.
+    Where a task may not leave, all tasks are one family.
     """
-    families: dict[int, Members] = {}
-    for task, memory in tasks.items():
-        if may_leave and memory.guesses:
-            continue
-        family = memory.family if may_leave else 0
-        families.setdefault(family, Members([])).moments.append(moments[task])
-    return families, 1 + max((memory.family for memory in tasks.values()), default=-1)
-
-
-def largest_families(
-    pools: Mapping[PoolKey, Pool], most: int | None, may_leave: bool
-) -> tuple[dict[int, Pool], int]:
-    """The same from sums: the largest families, of those the latest."""
-    new = 1 + max((key[0] for key in pools if key is not None), default=-1)
+    new = 1 + max((family for family, _ in pools), default=-1)
     if not may_leave:
-        return {0: pools[None]}, new
-    sharing = {key[0]: pool for key, pool in pools.items() if key is not None and not key[1]}
+        return summed((0, pool) for pool in pools.values()), new
+    sharing = {family: pool for (family, at_chance), pool in pools.items() if not at_chance}
     largest = sorted(sharing, key=lambda f: (-sharing[f].size, -f))
     return {f: sharing[f] for f in sorted(largest[:most])}, new
 
 
 # book/plda.ipynb#with-whom-to-share-families
+class Choice(NamedTuple):
+    """The family that a task shares with, its table of losses, and whether it is at chance level."""
+
+    family: int
+    losses: Floats
+    at_chance: bool
+
+
 def choose_family(
     losses: Mapping[Any, Floats],
     families: Collection[int],
@@ -340,7 +370,7 @@ def choose_family(
         gain = sharing[best][_best(tables[best])] - own  # of being alone, row by row
         leaves = gain.mean() > doubt * gain.std() / np.sqrt(len(gain))
         if counts is not None:
-            leaves |= is_guess(min(tables[best].min(), own.mean()), counts)
+            leaves |= is_at_chance(min(tables[best].min(), own.mean()), counts)
         if leaves:
             return new, alone.mean(axis=2)
     return best, losses[best].mean(axis=2)
@@ -390,60 +420,49 @@ class Selection:
     def validate(
         self,
         visit: Visit,
-        families: Mapping[int, Members | Pool],
+        families: Mapping[int, TaskSums],
         new: int,
         rng: np.random.Generator,
-    ) -> tuple[int, Floats]:
-        """The family of a visited task, and its losses for each own weight and shrinkage."""
+    ) -> Choice:
+        """With whom a visited task shares, and its losses for each own weight and shrinkage."""
         if len(self.own_weights) == len(self.shrinkages) == 1:
-            return 0, np.zeros((1, 1))
-        numbers = _folds(visit.codes, self.n_folds, rng)
-        folds = []
-        for number in range(numbers.max() + 1):
-            own, mean = visit.moments(numbers != number)
-            folds.append(_Fold(held=numbers == number, own=own, mean=mean))
+            return Choice(family=0, losses=np.zeros((1, 1)), at_chance=False)
+        folds = folds_of(visit, self.n_folds, rng)
         if self.may_leave:
             families = {
-                f: group for f, group in families.items() if self._fits(visit, folds, group)
+                f: group for f, group in families.items() if self._fits(folds, visit.labels, group)
             }
-        losses = self._fold_losses(visit, folds, families)
-        counts = np.bincount(visit.codes)
+        losses = self._fold_losses(folds, families)
+        counts = np.bincount(np.concatenate([fold.held_codes for fold in folds]))
+        counts = counts[counts > 0]
         doubt = 1.0 if self.shared_labels else 2.0
-        return choose_family(losses, families, self.may_leave, new, counts, doubt)
+        family, table = choose_family(losses, families, self.may_leave, new, counts, doubt)
+        return Choice(family, table, at_chance=is_at_chance(float(table.min()), counts))
 
-    def _fits(self, visit: Visit, folds: Sequence[_Fold], family: Members | Pool) -> bool:
+    def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: TaskSums) -> bool:
         """Whether a family has anything to say about a visited task."""
         rho = self.regularization
-        if not scatter_tells(visit, folds, family.mean_within, rho):
+        if not scatter_tells(folds, labels, family.mean_within, rho):
             return False
-        joined = family.joined if self.shared_labels else None
-        return joined is None or labels_agree(visit, folds, joined, rho)
+        return family.joined is None or labels_agree(folds, labels, family.joined, rho)
 
     def _fold_losses(
-        self, visit: Visit, folds: Sequence[_Fold], families: Mapping[int, Members | Pool]
+        self, folds: Sequence[Fold], families: Mapping[int, TaskSums]
     ) -> dict[int | None, Floats]:
-        """Losses (n_weights, n_shrinkages, n) of all rows, held out in turn, for each family."""
-        images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
+        """Losses (n_weights, n_shrinkages, n) of all ranked samples, for each family."""
         shares = any(weights != (1.0, 1.0) for weights in self.own_weights)
         found: dict[int | None, list[list[Floats]]] = {f: [] for f in (None, *families)}
         for fold in folds:
-            centred = images - visit.basis @ fold.mean
-            split = _Split(
-                held=centred[fold.held],
-                others=centred[~fold.held],
-                held_codes=visit.codes[fold.held],
-                other_codes=visit.codes[~fold.held],
-            )
-            losses = partial(_row_losses, split, self.shrinkages, self.regularization)
-            own = fold.own.scatter, fold.own.spread
-            alone = losses(*own)
+            losses = partial(_row_losses, fold, self.shrinkages, self.regularization)
+            own = fold.own.scatters
+            alone = losses(own)
             found[None].append([alone])
             for number, family in families.items():
-                shared = family.scatters(fold.own, self.shared_labels) if shares else own
+                shared = family.scatters(fold.own) if shares else own
                 tables = []
                 for weights in self.own_weights:
                     nothing_shared = weights == (1.0, 1.0)
-                    mixed = alone if nothing_shared else losses(*mix_scatters(weights, own, shared))
+                    mixed = alone if nothing_shared else losses(mix_scatters(weights, own, shared))
                     tables.append(mixed)
                 found[number].append(tables)
         return {f: np.concatenate(tables, axis=2) for f, tables in found.items()}
@@ -451,9 +470,11 @@ class Selection:
     def settings(self, state: PLDAState, memory: TaskMemory) -> tuple[_Pair, _Shrinkage]:
         """Own weights and shrinkage of a task: its family's, unless others are clearly better."""
         shape = len(self.own_weights), len(self.shrinkages)
+        if shape == (1, 1):
+            return self.own_weights[0], self.shrinkages[0]
         own = loss_table(memory.losses, shape)
         common = _best(state.family_losses(memory.family, shape))
         best = _best(own)
-        noise = np.sqrt((own[common] + own[best]) / memory.n_rows)
+        noise = np.sqrt((own[common] + own[best]) / min(memory.n_rows, MOST_RANKED))
         i, j = best if own[common] - own[best] > noise else common
         return self.own_weights[i], self.shrinkages[j]

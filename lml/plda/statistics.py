@@ -1,15 +1,15 @@
 # Generated from book/plda_memory.ipynb by tools/tangle.py: edit the chapter.
 """What lifelong PLDA keeps of its tasks: statistics in a dictionary, their sums, their file.
 
-`TaskMemory` is one task, `PLDAState` all that was learned, `Pool` a sum over tasks and `Follow`
+`TaskMemory` is one task, `PLDAState` all that was learned, `TaskSums` a sum over tasks and `CoordinateChange`
 the map that takes what is written in one dictionary to another.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, reduce
-from typing import Any, NamedTuple, Self, TypeAlias
+from functools import cached_property, partial, reduce
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,18 @@ from scipy import linalg
 from lml.base import COMMON_FIELDS, LearnerState
 from lml.fisher import fisher_directions, leading_directions
 from lml.initialization import orthonormal_rows, residual_directions
-from lml.plda.model import LogRatioMetric, Moments, discriminants, merge_moments
+from lml.plda.model import (
+    DegreesOfFreedom,
+    LogRatioMetric,
+    Moments,
+    Scatters,
+    averaged_scatters,
+    discriminants,
+    merge_moments,
+    short_spread,
+)
 from lml.state import (
     ArrayField,
-    Field,
     OptionalField,
     RecordField,
     SizeField,
@@ -35,20 +43,21 @@ from lml.utils.validation import Rule, flag, real, whole
 
 __all__ = [
     "STATE_FIELDS",
-    "Follow",
+    "CoordinateChange",
+    "FamilyKey",
     "PLDAState",
-    "Pool",
-    "PoolKey",
     "TaskMemory",
-    "family_scatters",
-    "is_guess",
+    "TaskSums",
+    "all_scatters",
+    "is_at_chance",
     "loss_table",
     "move_pools",
     "remembered_moments",
     "scatter_code",
+    "scatters_in",
     "span_basis",
+    "summed",
     "visit_basis",
-    "weigh_scatters",
     "whitened_rows",
     "written_moments",
 ]
@@ -78,7 +87,7 @@ def whitened_rows(
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-dictionary) and (plda-span).
+    Derived in chapter 23 (plda_memory), eqs. (plda-dictionary) and (plda-span).
     """
     k = len(within)
     Z = np.eye(k)
@@ -103,11 +112,20 @@ def scatter_code(scatter: Floats, T: Floats, regularization: float) -> Floats:
     return (code + code.T) / 2
 
 
-# book/plda_memory.ipynb#the-dictionary-and-the-codes
-def is_guess(loss: float, counts: Indices) -> bool:
-    """Whether a mean loss of rows of classes of such sizes is guessing's within noise.
+def scatters_in(T: Floats, scatters: Scatters, regularization: float) -> Scatters:
+    """Scatters in the rows T (d, k) of a dictionary, the first with rho I, at most d rows of spread."""
+    return Scatters(
+        within=scatter_code(scatters.within, T, regularization),
+        spread=short_spread(scatters.spread @ T.T),
+        noise=scatters.noise,
+    )
 
-    Derived in chapter 24 (plda_memory), eq. (plda-guess). False where the noise is too large to
+
+# book/plda_memory.ipynb#the-dictionary-and-the-codes
+def is_at_chance(loss: float, counts: Indices) -> bool:
+    """True if a mean loss of samples of such classes is within two standard errors of chance.
+
+    Derived in chapter 23 (plda_memory), eq. (plda-guess). False where the noise is too large to
     say.
     """
     n = counts.sum()
@@ -117,8 +135,9 @@ def is_guess(loss: float, counts: Indices) -> bool:
 
 
 # book/plda_memory.ipynb#the-dictionary-and-the-codes
-#: Names a sum over tasks: that of all, or of the tasks of a family that guess or do not.
-PoolKey: TypeAlias = tuple[int, bool] | None
+#: Names sums: a family, and whether they are over its tasks at chance level or over its others.
+FamilyKey: TypeAlias = tuple[int, bool]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +166,8 @@ class TaskMemory:
         Tasks of one family share their statistics.
     losses : ndarray of shape (n_weights, n_shrinkages)
         Validation loss at the last visit for each own weight and shrinkage that was tried.
-    guesses : bool
-        Whether these losses cannot be told from guessing: the task has nothing to give.
+    at_chance : bool
+        Whether these losses are not significantly below chance level: the task has nothing to give.
     n_visits : int
         Calls of ``partial_fit``.
     moves : int
@@ -167,7 +186,7 @@ class TaskMemory:
     scale: float
     family: int
     losses: Floats
-    guesses: bool
+    at_chance: bool
     n_visits: int
     moves: int = 0
     frozen: LogRatioMetric | None = None
@@ -186,22 +205,27 @@ class TaskMemory:
         return int(self.counts.sum())
 
     @property
+    def freedom(self) -> DegreesOfFreedom:
+        """Degrees of freedom of the scatters."""
+        return DegreesOfFreedom.of(self.counts, self.counts**2 / self.n_rows, n_tasks=1)
+
+    @property
     def unit(self) -> float:
         """Mean within-class variance of a feature; rows are measured in its root."""
-        return self.scale / max(self.n_rows - len(self.counts), 1)
+        return self.scale / self.freedom.within
 
     @property
-    def spread(self) -> Floats:
-        """F_t: rows whose scatter is the task's between-class scatter in the dictionary."""
-        return np.sqrt(self.counts)[:, None] * self.class_means
+    def scatters(self) -> Scatters:
+        """N_t, F_t and the noise in its scatter."""
+        return Scatters.of_means(self.code, self.class_means, self.counts, self.freedom)
 
     @property
-    def keys(self) -> tuple[PoolKey, PoolKey]:
-        """Names of the sums that it is in: of all tasks, and of its family."""
-        return None, (self.family, self.guesses)
+    def key(self) -> FamilyKey:
+        """Name of the sums that it is in."""
+        return self.family, self.at_chance
 
     # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-    def followed(self, move: "Follow", regularization: float, moves: int) -> "TaskMemory":
+    def followed(self, move: "CoordinateChange", regularization: float, moves: int) -> "TaskMemory":
         """The memory after a move of the dictionary, the last of so many."""
         n_features = len(move.gram) + move.n_outside
         trace = self.trace / self.scale + regularization * n_features  # of S_t + rho I
@@ -229,34 +253,27 @@ class PLDAState(LearnerState):
         Task to its `TaskMemory`, in the order of first appearance.
     dictionary : ndarray of shape (d, n_features)
         L; without rows before the first task.
-    families : dict
-        Family to its within code (d, d) and its spread (r, d), r <= d.
     regularization : float
         rho with which the codes were made.
     pools : dict
-        Sums over tasks: under None the `Pool` of all, under (family, guesses) that of the
-        family's tasks that cannot, or can, be told from guessing. Empty until there are more
-        tasks than a visit takes into account one by one.
-    move : Follow or None
+        Sums over tasks, in the coordinates of `span_basis`: under (family, at_chance) the `TaskSums` of
+        the family's tasks that are, or are not, at chance level.
+    move : CoordinateChange or None
         How a code in the dictionary before its last move becomes one in the present dictionary;
         None when no code waits for it.
     moves : int
-        Moves of the dictionary since there are sums.
+        Moves of the dictionary since all codes were written at once.
     """
 
     dictionary: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    families: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
     regularization: float = 1.0
-    pools: "dict[PoolKey, Pool]" = field(default_factory=dict)
-    move: "Follow | None" = None
+    pools: "dict[FamilyKey, TaskSums]" = field(default_factory=dict)
+    move: "CoordinateChange | None" = None
     moves: int = 0
 
-    def __post_init__(self) -> None:
-        """Lock the shared arrays too, as each memory has locked its own."""
-        super().__post_init__()
-        for pair in self.families.values():
-            for part in pair:
-                part.flags.writeable = False
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        return partial(PLDAState, **parts), ()  # what is cached is read anew
 
     def blank(self) -> "PLDAState":
         """The state without a task, which knows the features and the seeds."""
@@ -286,61 +303,51 @@ class PLDAState(LearnerState):
             for task in tasks
         }
 
-    def parts(self, family: int) -> "list[Pool]":
-        """Sums over the tasks of a family, those that guess apart."""
-        return [pool for key, pool in self.pools.items() if key is not None and key[0] == family]
+    def pool(self, family: int) -> "TaskSums":
+        """Sums over the tasks of a family."""
+        return summed((key[0], pool) for key, pool in self.pools.items() if key[0] == family)[
+            family
+        ]
 
-    def shared(self, family: int) -> tuple[Floats, Floats]:
-        """Within code (d, d) and spread of a family."""
-        if family in self.families:
-            return self.families[family]
-        pool = reduce(Pool.plus, self.parts(family))
-        T = self.dictionary @ span_basis(self.dictionary).T
-        within, spread = pool.scatters(shared_labels=True)
-        return scatter_code(within, T, self.regularization), spread @ T.T
+    @cached_property
+    def _written(self) -> dict[int, Scatters]:
+        """What has been read of `shared`."""
+        return {}
 
-    def sums(self, shared_labels: bool) -> "dict[PoolKey, Pool]":
-        """The sums over the tasks, made anew from their codes."""
-        pools: dict[PoolKey, Pool] = {}
-        for task, moments in self.moments(self.tasks, span_basis(self.dictionary)).items():
-            memory = self.tasks[task]
-            own = Pool.of_task(memory, moments, shared_labels)
-            for key in memory.keys:
-                pools[key] = pools[key].plus(own) if key in pools else own
-        return pools
+    def shared(self, family: int) -> Scatters:
+        """Scatters of a family in the dictionary, within with rho I."""
+        if family not in self._written:
+            T = self.dictionary @ span_basis(self.dictionary).T
+            scatters = self.pool(family).scatters()
+            self._written[family] = scatters_in(T, scatters, self.regularization)
+        return self._written[family]
 
-    def sums_with(self, task: Hashable, shared_labels: bool) -> "dict[PoolKey, Pool]":
-        """The sums with a task that is in none of them yet."""
-        own = self._sums_of(task, shared_labels)
-        pools = dict(self.pools)
-        for key in self.tasks[task].keys:
-            pools[key] = pools[key].plus(own) if key in pools else own
-        return pools
+    def sums(
+        self, shared_labels: bool, tasks: Mapping[Any, TaskMemory] | None = None
+    ) -> "dict[FamilyKey, TaskSums]":
+        """The sums over tasks, by default over all, made anew from their codes."""
+        tasks = self.tasks if tasks is None else tasks
+        moments = self.moments(tasks, span_basis(self.dictionary))
+        return summed(
+            (tasks[u].key, TaskSums.of_task(m, shared_labels)) for u, m in moments.items()
+        )
 
-    def sums_without(self, task: Hashable) -> "dict[PoolKey, Pool]":
+    def sums_without(self, task: Hashable) -> "dict[FamilyKey, TaskSums]":
         """The sums without a task, made anew where it was nearly all that was in them."""
         pools = dict(self.pools)
         if task not in self.tasks:
             return pools
-        memory = self.tasks[task]
-        shared = pools[None].joined is not None
-        own = self._sums_of(task, shared)
-        for key in memory.keys:
-            whole = pools.pop(key)
-            if whole.size == 1:  # no task is left
-                continue
-            rest = whole.less(own)
-            if _drowned(rest, whole):
-                others = {u: m for u, m in self.tasks.items() if m.number != memory.number}
-                members = {u: m for u, m in others.items() if key in m.keys}
-                rest = replace(self, tasks=members).sums(shared)[key]
-            pools[key] = rest
+        key = self.tasks[task].key
+        whole = pools.pop(key)
+        if whole.size > 1:  # other tasks are left
+            keyed = whole.joined is not None
+            pools[key] = whole.less(self.sums(keyed, {task: self.tasks[task]})[key])
+            if _drowned(pools[key], whole):
+                number = self.tasks[task].number
+                members = {u: m for u, m in self.tasks.items() if m.key == key}
+                others = {u: m for u, m in members.items() if m.number != number}
+                pools[key] = self.sums(keyed, others)[key]
         return pools
-
-    def _sums_of(self, task: Hashable, shared_labels: bool) -> "Pool":
-        """The sums of one task."""
-        moments = self.moments([task], span_basis(self.dictionary))[task]
-        return Pool.of_task(self.tasks[task], moments, shared_labels)
 
     def caught_up(self, most: int | None) -> "PLDAState":
         """The state with so many of the codes that wait written in the present dictionary."""
@@ -354,29 +361,22 @@ class PLDAState(LearnerState):
 
     def family_losses(self, family: int, shape: tuple[int, int]) -> Floats:
         """Mean over a family of the losses of all candidates, of such a shape."""
-        if family in self.families or not self.pools:
-            members = [m for m in self.tasks.values() if m.family == family]
-            return np.asarray(np.mean([loss_table(m.losses, shape) for m in members], axis=0))
-        parts = self.parts(family)
-        sums = [loss_table(table, shape) for pool in parts for _, table in pool.losses.values()]
-        return np.asarray(sum(sums) / sum(pool.size for pool in parts))
+        members = [m for m in self.tasks.values() if m.family == family]
+        return np.asarray(np.mean([loss_table(m.losses, shape) for m in members], axis=0))
 
     # book/plda_memory.ipynb#how-large-it-is
     def nbytes_by_part(self) -> dict[str, int]:
         """Bytes of each part of the state, counted."""
         memories = list(self.tasks.values())
-        families = self.families.values()
         move = [] if self.move is None else [self.move.map, self.move.outside, self.move.gram]
-        counters = 8 * len(memories) if self.pools else 0  # moves of each code
         return {
             "dictionary": self.dictionary.nbytes,
             "codes": sum(m.code.nbytes for m in memories),
             "class means": sum(m.class_means.nbytes + m.mean.nbytes for m in memories),
-            "shared": sum(part.nbytes for pair in families for part in pair),
             "sums": sum(part.nbytes for pool in self.pools.values() for part in pool.arrays),
-            "move": sum(part.nbytes for part in move) + counters,
+            "move": sum(part.nbytes for part in move),
             "frozen": sum(m.frozen.nbytes for m in memories if m.frozen is not None),
-            "records": sum(8 * (5 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
+            "records": sum(8 * (6 + 2 * len(m.counts)) + m.losses.nbytes for m in memories),
         }
 
 
@@ -420,7 +420,7 @@ def remembered_moments(
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-move) and (plda-tail).
+    Derived in chapter 23 (plda_memory), eqs. (plda-move) and (plda-tail).
     """
     k = len(basis)
     (d, D) = dictionary.shape
@@ -434,7 +434,15 @@ def remembered_moments(
     within[range(d, k), range(d, k)] = tail
     means = np.zeros((len(memory.counts), k))
     means[:, :d] = np.sqrt(memory.scale) * memory.class_means @ back.T
-    return Moments(memory.classes, memory.counts, means, within, memory.trace, D)
+    return Moments(
+        labels=memory.classes,
+        counts=memory.counts,
+        means=means,
+        within=within,
+        trace=memory.trace,
+        n_features=D,
+        centred=memory.counts**2 / memory.n_rows,
+    )
 
 
 # book/plda_memory.ipynb#when-the-dictionary-moves
@@ -485,7 +493,7 @@ def written_moments(
 ) -> dict[str, Any]:
     """What a `TaskMemory` has of its moments (k) in the rows T (d, k) of a dictionary.
 
-    Derived in chapter 24 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
+    Derived in chapter 23 (plda_memory), eq. (plda-code). `moves` counts the moves of the dictionary
     before.
     """
     return {
@@ -500,7 +508,7 @@ def written_moments(
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-class Follow(NamedTuple):
+class CoordinateChange(NamedTuple):
     """What takes scatters and rows written in a dictionary to other rows.
 
     Attributes
@@ -516,7 +524,7 @@ class Follow(NamedTuple):
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eq. (plda-follow).
+    Derived in chapter 23 (plda_memory), eq. (plda-follow).
     """
 
     map: Floats
@@ -555,6 +563,8 @@ def _parted(a: Moments, b: Moments) -> Moments:
     places = [place[label] for label in b.labels]
     counts = a.counts.copy()
     counts[places] -= b.counts
+    centred = a.centred.copy()
+    centred[places] -= b.centred
     sums = a.counts[:, None] * a.means
     sums[places] -= b.counts[:, None] * b.means
     left = np.flatnonzero(counts)
@@ -571,12 +581,14 @@ def _parted(a: Moments, b: Moments) -> Moments:
         within=a.within - b.within - gap.T @ gap,
         trace=max(float(a.trace - b.trace - np.sum(gap**2)), 0.0),
         n_features=a.n_features,
+        centred=centred[left],
+        n_tasks=a.n_tasks - b.n_tasks,
     )
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
 @dataclass(frozen=True, eq=False)
-class Pool:
+class TaskSums:
     """Sums of the statistics of tasks, in coordinates of an orthonormal basis.
 
     Attributes
@@ -585,12 +597,12 @@ class Pool:
         Number of tasks.
     within, between : ndarray of shape (k, k)
         Sums of S_t and of B_t.
+    noise : float
+        Sum of a_t.
     trace : float
         Of the sum of S_t, in the input space.
     joined : Moments or None
         Of all rows, those of one label together, where labels are shared.
-    losses : dict
-        Shape of a table of losses to the number of tasks that have such a one, and their sum.
     rows : ndarray of shape (k, k) or None
         Sum of the tasks' own within-class scatters, where labels are shared.
     rows_trace : float
@@ -598,15 +610,15 @@ class Pool:
 
     Notes
     -----
-    Derived in chapter 24 (plda_memory), eqs. (plda-sums) and (plda-part).
+    Derived in chapter 23 (plda_memory), eqs. (plda-sums) and (plda-part).
     """
 
     size: int
     within: Floats
     between: Floats
+    noise: float
     trace: float
     joined: Moments | None
-    losses: dict[tuple[int, ...], tuple[int, Floats]]
     rows: Floats | None = None
     rows_trace: float = 0.0
 
@@ -616,40 +628,39 @@ class Pool:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pool, tuple(getattr(self, name.name) for name in fields(self))
+        return TaskSums, tuple(getattr(self, name.name) for name in fields(self))
 
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """All that is kept in arrays."""
-        tables = [table for _, table in self.losses.values()]
-        joined = [] if self.joined is None else list(self.joined[1:4])
+        joined = [part for part in self.joined or () if isinstance(part, np.ndarray)]
         rows = [] if self.rows is None else [self.rows]
-        return [self.within, self.between, *tables, *joined, *rows]
+        return [self.within, self.between, *joined, *rows]
 
     @classmethod
-    def of_task(cls, memory: TaskMemory, moments: Moments, shared_labels: bool) -> Self:
-        """The sums of one task, with its moments in the basis."""
-        spread = moments.spread
+    def of_task(cls, moments: Moments, shared_labels: bool) -> Self:
+        """The sums of one task, from its moments in the basis."""
+        within, spread, noise = moments.scatters
         return cls(
             size=1,
-            within=moments.scatter,
+            within=within,
             between=spread.T @ spread,
-            trace=memory.trace / memory.scale,
+            noise=noise,
+            trace=moments.trace / moments.scale,
             joined=moments if shared_labels else None,
-            losses={memory.losses.shape: (1, memory.losses)},
             rows=moments.within if shared_labels else None,
             rows_trace=moments.trace if shared_labels else 0.0,
         )
 
-    def plus(self, other: "Pool") -> "Pool":
+    def plus(self, other: "TaskSums") -> "TaskSums":
         """The sums over the tasks of both."""
         return self._changed(other, 1)
 
-    def less(self, other: "Pool") -> "Pool":
+    def less(self, other: "TaskSums") -> "TaskSums":
         """The sums without tasks that are in them."""
         return self._changed(other, -1)
 
-    def _changed(self, other: "Pool", sign: int) -> "Pool":
+    def _changed(self, other: "TaskSums", sign: int) -> "TaskSums":
         joined = None
         if self.joined is not None and other.joined is not None:
             join = merge_moments if sign > 0 else _parted
@@ -657,23 +668,18 @@ class Pool:
         rows = None
         if self.rows is not None and other.rows is not None:
             rows = self.rows + sign * other.rows
-        losses = dict(self.losses)
-        for shape, (n, table) in other.losses.items():
-            count, known = losses.pop(shape, (0, np.zeros(shape)))
-            if count + sign * n:
-                losses[shape] = count + sign * n, np.maximum(known + sign * table, 0.0)
-        return Pool(
+        return TaskSums(
             size=self.size + sign * other.size,
             within=self.within + sign * other.within,
             between=self.between + sign * other.between,
+            noise=max(self.noise + sign * other.noise, 0.0),
             trace=max(self.trace + sign * other.trace, 0.0),
             joined=joined,
-            losses=losses,
             rows=rows,
             rows_trace=max(self.rows_trace + sign * other.rows_trace, 0.0),
         )
 
-    def moved(self, move: Follow) -> "Pool":
+    def moved(self, move: CoordinateChange) -> "TaskSums":
         """The sums in other coordinates."""
         joined = self.joined
         rows = self.rows
@@ -704,25 +710,26 @@ class Pool:
         used = values > values[-1] * len(values) * np.finfo(float).eps
         return (V * np.sqrt(np.where(used, values, 0.0))).T[used | (values == values[-1])]
 
-    def scatters(
-        self, own: Moments | None = None, shared_labels: bool = False
-    ) -> tuple[Floats, Floats]:
-        """Within scatter and spread of these tasks and one more, as `pooled_scatters` has them."""
-        if shared_labels and self.joined is not None:
-            joined = self.joined if own is None else merge_moments(self.joined, own)
-            return joined.scatter, joined.spread
-        within = self.within
-        rows = self.spread
-        size = self.size
-        if own is not None:
-            within = within + own.scatter
-            rows = np.concatenate([rows, own.spread])
-            size = size + 1
-        return within / size, rows / np.sqrt(size)
+    def scatters(self, own: Moments | None = None) -> Scatters:
+        """Scatters of these tasks and one more, as `pooled_scatters` has them."""
+        if self.joined is not None:
+            return (self.joined if own is None else merge_moments(self.joined, own)).scatters
+        spread = self.spread / np.sqrt(self.size)
+        mean = Scatters(self.mean_within, spread, self.noise / self.size)
+        return mean if own is None else averaged_scatters([(self.size, mean), (1, own.scatters)])
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def _drowned(rest: Pool, whole: Pool) -> bool:
+def summed(parts: Iterable[tuple[_Key, TaskSums]]) -> dict[_Key, TaskSums]:
+    """The sums of the pools under each key."""
+    pools: dict[_Key, TaskSums] = {}
+    for key, pool in parts:
+        pools[key] = pools[key].plus(pool) if key in pools else pool
+    return pools
+
+
+# book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
+def _drowned(rest: TaskSums, whole: TaskSums) -> bool:
     """Whether so little is left of sums that rounding could show."""
     sizes = []
     for pool in (rest, whole):
@@ -742,41 +749,23 @@ def span_basis(dictionary: Floats) -> Floats:
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def move_pools(pools: Mapping[PoolKey, Pool], old: Floats, new: Floats) -> dict[PoolKey, Pool]:
+def move_pools(
+    pools: Mapping[FamilyKey, TaskSums], old: Floats, new: Floats
+) -> dict[FamilyKey, TaskSums]:
     """Sums in an old orthonormal basis (k, n_features), taken to a new one."""
-    if len(old) == len(new) == old.shape[1]:
-        return dict(pools)  # both are I
-    move = Follow.between(old, new)
+    if np.array_equal(old, new):
+        return dict(pools)
+    move = CoordinateChange.between(old, new)
     return {key: pool.moved(move) for key, pool in pools.items()}
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
-def weigh_scatters(
-    parts: Sequence[tuple[int, tuple[Floats, Floats]]],
-) -> tuple[Floats, Floats]:
-    """Within scatter and spread of several families, each with its number of tasks."""
-    total = sum(size for size, _ in parts)
-    within = np.sum([size / total * S for size, (S, _) in parts], axis=0)
-    return within, np.concatenate([np.sqrt(size / total) * F for size, (_, F) in parts])
-
-
-def family_scatters(
-    pools: Mapping[PoolKey, Pool], own: Moments, family: int
-) -> tuple[Floats, Floats]:
-    """Within scatter and spread of all tasks and one more; labels are joined within families."""
-    groups: dict[int, Pool] = {}
-    for key, pool in pools.items():
-        if key is not None:
-            groups[key[0]] = groups[key[0]].plus(pool) if key[0] in groups else pool
-    parts = []
-    for number, pool in groups.items():
-        if number == family:
-            parts.append((pool.size + 1, pool.scatters(own, shared_labels=True)))
-        else:
-            parts.append((pool.size, pool.scatters(shared_labels=True)))
-    if family not in groups:
-        parts.append((1, (own.scatter, own.spread)))
-    return weigh_scatters(parts)
+def all_scatters(pools: Mapping[FamilyKey, TaskSums]) -> Scatters:
+    """Scatters of all tasks; where labels are shared, they are joined within families."""
+    if any(pool.joined is None for pool in pools.values()):
+        return reduce(TaskSums.plus, pools.values()).scatters()
+    families = summed((key[0], pool) for key, pool in pools.items())
+    return averaged_scatters([(pool.size, pool.scatters()) for pool in families.values()])
 
 
 # book/plda_memory.ipynb#a-thousand-tasks-sums-and-a-dictionary-that-rests
@@ -794,26 +783,15 @@ _LABELS = ValueField(
     Rule(lambda names: type(names) is tuple and len(set(names)) == len(names), "different labels")
 )
 _KEY = Rule(
-    lambda key: key is None or (type(key) is tuple and list(map(type, key)) == [int, bool]),
-    "None, or a family and whether it guesses",
+    lambda key: type(key) is tuple and list(map(type, key)) == [int, bool],
+    "a family and whether its tasks are at chance level",
 )
 _COUNTS = ArrayField(("c",), int, Rule(lambda counts: bool((counts > 0).all()), "at least 1"))
+_POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
 _SYMMETRIC = ArrayField(("d", "d"), rule=Rule(is_symmetric, "symmetric"))
-_LOSSES = ArrayField((None, None))
 _SHARES = Rule(
     lambda losses: bool(losses.size and 0 <= losses.min() <= losses.max() <= 1), "shares"
 )
-
-
-def _pair(first: Field, second: Field) -> RecordField:
-    """Field of a tuple of two parts."""
-    return RecordField(
-        lambda first, second: (first, second),
-        {"first": first, "second": second},
-        lambda pair: {"first": pair[0], "second": pair[1]},
-    )
-
-
 _FROZEN = RecordField(
     LogRatioMetric,
     {"mean": ArrayField(("D",)), "rows": ArrayField(("k", "D")), "between": ArrayField(("k",))},
@@ -834,8 +812,8 @@ _MEMORY = RecordField(
         "trace": _TRACE,
         "scale": ValueField(real(0, above=True)),
         "family": _NUMBER,
-        "losses": replace(_LOSSES, rule=_SHARES),
-        "guesses": ValueField(flag()),
+        "losses": ArrayField((None, None), rule=_SHARES),
+        "at_chance": ValueField(flag()),
         "n_visits": _SIZE,
         "moves": _NUMBER,
         "frozen": OptionalField(_FROZEN),
@@ -853,27 +831,29 @@ _JOINED = RecordField(
         "within": _SYMMETRIC,
         "trace": _TRACE,
         "n_features": SizeField(letter="D"),
+        "centred": ArrayField(("c",), rule=_POSITIVE),
+        "n_tasks": _SIZE,
     },
     Moments._asdict,
 )
 _POOL = RecordField(
-    Pool,
+    TaskSums,
     {
         "size": _SIZE,
         "within": _SYMMETRIC,
         "between": _SYMMETRIC,
+        "noise": _TRACE,
         "trace": _TRACE,
         "joined": OptionalField(_JOINED),
-        "losses": TableField(_pair(_SIZE, _LOSSES)),
         "rows": OptionalField(_SYMMETRIC),
         "rows_trace": _TRACE,
     },
 )
 _SQUARE = ArrayField(("d", "d"))
 _MOVE = RecordField(
-    Follow,
+    CoordinateChange,
     {"map": _SQUARE, "outside": _SQUARE, "gram": _SQUARE, "n_outside": _NUMBER},
-    Follow._asdict,
+    CoordinateChange._asdict,
 )
 
 
@@ -884,24 +864,13 @@ def _whole(**parts: Any) -> PLDAState:
     d, D = state.dictionary.shape
     tasks = state.tasks.values()
     expect(bool(d) == bool(tasks) and d <= D, "dictionary", (d, D), "rows where there are tasks")
-    numbers = [memory.number for memory in tasks]
-    expect(len(set(numbers)) == len(numbers), "numbers of the tasks", numbers, "different")
     for task, memory in state.tasks.items():
         fits = len(memory.classes) == len(memory.counts) > 1
         expect(fits, f"classes of task {task!r}", memory.classes, "a label for each count")
-    # families and sums are those of the tasks; with sums there may be no families
-    families = {memory.family for memory in tasks}
-    fits = set(state.families) == families or (bool(state.pools) and not state.families)
-    expect(fits, "families", list(state.families), f"{families}, those of the tasks")
-    spreads = [len(spread) for _, spread in state.families.values()]
-    expect(all(1 <= r <= d for r in spreads), "rows of the spreads", spreads, f"1 to {d}")
-    sizes = Counter(key for memory in tasks for key in memory.keys)
+    sizes = dict(Counter(memory.key for memory in tasks))
     found = {key: pool.size for key, pool in state.pools.items()}
-    expect(not found or found == dict(sizes), "sizes of the pools", found, dict(sizes))
+    expect(found == sizes, "sizes of the pools", found, sizes)
     for key, pool in state.pools.items():
-        fits = sum(n for n, _ in pool.losses.values()) == pool.size
-        fits = fits and all(table.shape == shape for shape, (_, table) in pool.losses.items())
-        expect(fits, f"losses of pool {key}", list(pool.losses), f"tables of {pool.size} tasks")
         joined = pool.joined
         fits = joined is None or len(joined.labels) == len(joined.counts)
         expect(fits, f"labels of pool {key}", joined, "a label for each count")
@@ -922,7 +891,6 @@ STATE_FIELDS = RecordField(
         **COMMON_FIELDS,
         "dictionary": ArrayField(("d", "D")),
         "tasks": TableField(_MEMORY),
-        "families": TableField(_pair(_SYMMETRIC, ArrayField((None, "d"))), _NUMBER),
         "regularization": ValueField(real(0, above=True)),
         "pools": TableField(_POOL, ValueField(_KEY)),
         "move": OptionalField(_MOVE),

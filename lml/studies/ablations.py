@@ -1,9 +1,9 @@
 # Generated from book/ablations.ipynb by tools/tangle.py: edit the chapter.
 """The paper's three ablations on real data: ``python -m lml.studies ablations``.
 
-What a penalty on off-diagonal entries, the size of the dictionary and the number of learnt
-tasks do to the error. Each writes ``results/ablation-NAME-DATASET.csv`` as it goes, goes on
-where it was stopped, and takes the base learners' parameters from the runner's files.
+What a penalty on off-diagonal entries, the size of the dictionary and what is kept of old tasks
+do to the error. Each writes ``results/ablation-NAME-DATASET.csv`` as it goes, goes on where it
+was stopped, and takes the base learners' parameters from files that are there.
 """
 
 import json
@@ -20,6 +20,7 @@ from sklearn.base import clone
 
 from lml.baselines.offdiagonal import OffDiagonalLearner, TripletMap, hinge_code
 from lml.datasets import Task
+from lml.dictionary import stretch_step
 from lml.evaluation import evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
@@ -29,14 +30,14 @@ from lml.scml import SCML
 from lml.studies.comparison import split_errors
 from lml.studies.experiments import DATASETS, Protocol, chosen_names, run_missing, task_errors
 from lml.studies.results import Rows, finished, read_rows, software_versions
-from lml.studies.systems import SYSTEMS, Recalled, by_neighbors
+from lml.studies.systems import Recalled, by_neighbors
 from lml.triplets import nearest_triplets
 from lml.utils.typing import Floats, Matrix
-from lml.utils.validation import one_of, whole
+from lml.utils.validation import encode_labels, one_of, optional, whole
 
 __all__ = [
     "ABLATIONS",
-    "CODE_PENALTIES",
+    "DICTIONARIES",
     "FRACTIONS",
     "OFF_DIAGONAL",
     "POLICIES",
@@ -52,12 +53,14 @@ __all__ = [
     "change_since_arrival",
     "chosen_for",
     "errors_by",
+    "in_paper_dictionary",
+    "in_stretched_dictionary",
     "penalty_path",
     "run_ablation",
 ]
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 @dataclass(frozen=True, kw_only=True)
 class _Result:
     """Columns that all ablations have."""
@@ -86,35 +89,34 @@ class PenaltyRow(_Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SizeRow(_Result):
-    """Error of a lifelong learner on one task at one size of its dictionary."""
+    """Error on one task, after the last one, by its code in a dictionary of one size."""
 
+    dictionary: str  # a key of DICTIONARIES
     n_components: int
-    code_penalty: float
-    validation_error: float
-    captured: float  # share of the squared norm of the target, on arrival
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRow(_Result):
-    """Error of a lifelong learner on one task after one number of learnt tasks."""
+    """Error on one task after one number of learned tasks."""
 
     old_tasks: str  # a key of POLICIES
     n_learnt: int  # 0: the base learner alone
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 def chosen_for(
     dataset: str, split: int, system: str, folder: str | Path = "results"
 ) -> tuple[dict[str, Any], int]:
-    """The parameters and the number of neighbours that the runner chose for a system.
+    """Parameters and number of neighbors that were chosen for a system on a split.
 
     Parameters
     ----------
     dataset, system : str
         A key of `lml.studies.experiments.DATASETS`, and one of `lml.studies.systems.SYSTEMS`.
     split : int
+        Below 100 a split of the tables, otherwise one of `lml.studies.transfer`.
     folder : path-like, default="results"
-        Where the runner's files are.
+        Where the files are.
 
     Returns
     -------
@@ -124,22 +126,28 @@ def chosen_for(
     Raises
     ------
     FileNotFoundError
-        If the runner has written nothing for the data set.
+        If nothing has been written for the data set.
     ValueError
         If the system has not been run on the split.
     """
-    path = Path(folder) / f"{dataset}.csv"
-    remedy = f"run `python -m lml.studies run {dataset} --systems {system}` first"
+    if split < 100:
+        path = Path(folder) / f"{dataset}.csv"
+        remedy = f"run `python -m lml.studies run {dataset} --systems {system}` first"
+    else:
+        path = Path(folder) / f"transfer-tables-{dataset}.csv"
+        remedy = f"run `python -m lml.studies transfer {dataset} --studies tables` first"
     rows = read_rows(path)
     if not rows:
         raise FileNotFoundError(f"{path} is missing, and parameters are read there: {remedy}")
     own = [r for r in rows if (r["system"], r["split"]) == (system, str(split))]
     if not own:
         raise ValueError(f"{path} has no row of {system} on split {split}: {remedy}")
-    return json.loads(own[0]["parameters"]), int(own[0]["n_neighbors"])
+    parameters = json.loads(own[-1]["parameters"])  # in a stream the last line has the choice
+    k = parameters.pop("n_neighbors", own[-1].get("n_neighbors"))
+    return parameters, int(k)
 
 
-# book/ablations.ipynb#rows-of-results
+# book/ablations.ipynb#lines-of-results
 @lru_cache(maxsize=1)
 def _split(protocol: Protocol, split: int) -> tuple[list[Task], dict[str, Any]]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
@@ -223,7 +231,7 @@ def penalty_path(
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
+    Derived in chapter 19 (ablations), eq. (ablations-fraction). Paper: section V-C.1.
     """
     fractions = sorted({float(f) for f in fractions}, reverse=True)
     if not fractions or not 0 <= fractions[-1] <= fractions[0] < np.inf:
@@ -275,44 +283,7 @@ def _run_penalty(unit: Unit) -> list[PenaltyRow]:
     ]
 
 
-# book/ablations.ipynb#two-the-size-of-the-dictionary
-#: Sizes of the dictionary.
-SIZES = tuple(range(40, 201, 20))
-#: Code penalties that are tried at every size.
-CODE_PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
-_ESTIMATORS = {"lifelong-oasis": OASIS, "lifelong-scml": SCML}
-
-
-def _base_learner(unit: Unit) -> Recalled:
-    """The base learner of a unit; what it has learnt on the split is recalled."""
-    _, fits = unit.tasks()
-    return Recalled(_ESTIMATORS[unit.system](random_state=unit.split, **unit.parameters), fits)
-
-
-def _run_size(unit: Unit) -> list[SizeRow]:
-    """Rows of one size: all tasks at all code penalties, after the last task."""
-    tasks, _ = unit.tasks()
-    rows = []
-    for penalty in CODE_PENALTIES:
-        base = _base_learner(unit)
-        learner = LifelongMetricLearner(base, unit.part, penalty, random_state=unit.split)
-        for t in tasks:
-            learner.partial_fit(t.X_train, t.y_train, task=t.name)
-        for t in tasks:
-            asked = (t, learner.task_metric(t.name), learner.metric_type_)
-            row = SizeRow(
-                **unit.columns(t),
-                error=unit.error(*asked, "test"),
-                n_components=unit.part,
-                code_penalty=penalty,
-                validation_error=unit.error(*asked, "validation"),
-                captured=round(learner.tasks_[t.name].captured, 6),
-            )
-            rows.append(row)
-    return rows
-
-
-# book/ablations.ipynb#two-the-size-of-the-dictionary
+# book/ablations.ipynb#one-the-off-diagonal-penalty
 def best_on_validation(
     rows: Rows, column: str, within: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
@@ -334,7 +305,7 @@ def best_on_validation(
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-chosen).
+    Derived in chapter 19 (ablations), eq. (ablations-chosen).
     """
     names = ("dataset", "split", "system", *within)
     errors: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
@@ -343,6 +314,78 @@ def best_on_validation(
         values.setdefault(r[column], []).append(float(r["validation_error"]))
     best = {key: min(v, key=lambda a: np.mean(v[a])) for key, v in errors.items()}
     return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
+
+
+# book/ablations.ipynb#two-the-size-of-the-dictionary
+#: Sizes of the dictionary, as far as the data set has so many features.
+SIZES = (10, 20, 40, 80, 120, 200)
+_ESTIMATORS = {"oasis": OASIS, "scml": SCML}
+
+
+def _base_learner(unit: Unit) -> Recalled:
+    """The base learner of a unit; what it has learned on the split is recalled."""
+    _, fits = unit.tasks()
+    return Recalled(_ESTIMATORS[unit.system](random_state=unit.split, **unit.parameters), fits)
+
+
+def in_paper_dictionary(
+    base: Any, tasks: Sequence[Task], seed: int, size: int, **moves: Any
+) -> dict[str, FactoredMetric]:
+    """Metrics of all tasks by the paper's algorithm; `moves` says how the dictionary moves."""
+    learner = DictionaryMetricLearner(base, size, random_state=seed, **moves)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+    return {t.name: learner.task_metric(t.name) for t in tasks}
+
+
+def in_stretched_dictionary(
+    base: Any, tasks: Sequence[Task], seed: int, size: int
+) -> dict[str, FactoredMetric]:
+    """Metrics of all tasks in a dictionary that each task moves in closed form; no sample is kept."""
+    first = tasks[0]
+    start = DictionaryMetricLearner(base, size, dictionary_steps=0, random_state=seed)
+    dictionary = start.partial_fit(first.X_train, first.y_train, task=first.name).dictionary_
+    stretch = np.zeros(len(dictionary))
+    codes: dict[str, Floats] = {}
+    for t in tasks:
+        numbers, _ = encode_labels(t.y_train)  # as there, so that the same metric is recalled
+        target = clone(base).fit(t.X_train, numbers).metric_
+        moved, stretch = stretch_step(dictionary, stretch, target)
+        # old metrics stay, as far as the moved rows hold them
+        change = moved @ dictionary.T
+        codes = {name: change @ code @ change.T for name, code in codes.items()}
+        codes[t.name] = target.project(moved)
+        dictionary = moved
+    return {name: FactoredMetric(0.0, dictionary, code) for name, code in codes.items()}
+
+
+#: How the dictionary moves: name to the metrics of all tasks, given base, tasks, seed and size.
+DICTIONARIES: dict[str, Callable[..., dict[str, FactoredMetric]]] = {
+    "first": partial(in_paper_dictionary, dictionary_steps=0),
+    "gradients": in_paper_dictionary,
+    "gradients, no samples": partial(in_paper_dictionary, keep_samples=False),
+    "closed form": in_stretched_dictionary,
+}
+
+
+# book/ablations.ipynb#two-the-size-of-the-dictionary
+def _run_size(unit: Unit) -> list[SizeRow]:
+    """Rows of one way to move the dictionary: all tasks at all sizes, after the last task."""
+    tasks, _ = unit.tasks()
+    base = _base_learner(unit)
+    n_features = tasks[0].X_train.shape[1]
+    rows = []
+    for size in [d for d in SIZES if d <= n_features]:
+        metrics = DICTIONARIES[unit.part](base, tasks, unit.split, size)
+        for t in tasks:
+            row = SizeRow(
+                **unit.columns(t),
+                error=unit.error(t, metrics[t.name], base.estimator.metric_type, "test"),
+                dictionary=unit.part,
+                n_components=size,
+            )
+            rows.append(row)
+    return rows
 
 
 # book/ablations.ipynb#two-the-size-of-the-dictionary
@@ -389,22 +432,23 @@ def errors_by(
     return {v: split_errors(part, system, task) for v, part in parts.items()}
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
-#: What is kept of old tasks: name to a learner, given a base learner and its parameters.
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
+def _in_coordinates(base: Any, random_state: int, **size: Any) -> LifelongMetricLearner:
+    """The lifelong learner; it has no size, and takes as much from other tasks as it finds good."""
+    return LifelongMetricLearner(base, random_state=random_state)
+
+
+#: What is kept of old tasks: name to a learner, given base learner, seed, size and code penalty.
 POLICIES: dict[str, Callable[..., Any]] = {
-    "metrics": partial(LifelongMetricLearner, old_tasks="metrics"),
-    "codes": partial(LifelongMetricLearner, old_tasks="codes"),
-    "gradients": partial(
-        LifelongMetricLearner, old_tasks="codes", dictionary_loss="hinge", gradient_memory=256
-    ),
-    "paper": DictionaryMetricLearner,
-    "paper, row-free": partial(DictionaryMetricLearner, keep_samples=False),
+    "all samples": DictionaryMetricLearner,
+    "no samples": partial(DictionaryMetricLearner, keep_samples=False),
+    "coordinates": _in_coordinates,
 }
 #: Size and code penalty with which the number of tasks is varied.
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
 def _run_tasks(unit: Unit) -> list[StepRow]:
     """Rows of one policy: the base learner alone, and every task after every step."""
     tasks, _ = unit.tasks()
@@ -420,7 +464,7 @@ def _run_tasks(unit: Unit) -> list[StepRow]:
     ]
 
 
-# book/ablations.ipynb#three-the-number-of-learnt-tasks
+# book/ablations.ipynb#three-what-is-kept-of-old-tasks
 def change_since_arrival(rows: Rows, system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
@@ -438,7 +482,7 @@ def change_since_arrival(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 20 (ablations), eq. (ablations-change). Paper: section V-C.3.
+    Derived in chapter 19 (ablations), eq. (ablations-change). Paper: section V-C.3.
     """
     names = list(dict.fromkeys(r["task"] for r in rows if r["system"] == system))
     curves = [errors_by(rows, "n_learnt", system, name) for name in names[:-1]]
@@ -452,21 +496,23 @@ class Ablation:
     """What is run for one of the three questions."""
 
     datasets: tuple[str, ...]
-    # to the system of the runner whose choices are taken over, and own parameters
+    # to the system of the tables whose choices are taken over, and own parameters
     systems: Mapping[str, tuple[str, dict[str, Any] | None]]
     row_type: type  # of the rows of its files
     column: str  # the column whose values tell the units of a split and system apart
     parts: Callable[[list[str]], Iterable[Any]]  # names of the tasks to these values
     run: Callable[[Unit], Sequence[Any]]
+    splits: Sequence[int] = range(5)
 
     def given(self, dataset: str, split: int, system: str, folder: str | Path) -> tuple[Any, int]:
-        """The parameters that a system has on a split, and its number of neighbours."""
+        """The parameters that a system has on a split, and its number of neighbors."""
         base, own = self.systems[system]
         parameters, k = chosen_for(dataset, split, base, folder)
         return parameters if own is None else own, k
 
 
-_LIFELONG = {system: (SYSTEMS[system].base or system, None) for system in _ESTIMATORS}
+_PLAIN = {name: (name, None) for name in _ESTIMATORS}
+_TABLES = ("sentiment", "isolet", "usps")
 #: Name of an ablation to what it is.
 ABLATIONS = {
     "penalty": Ablation(
@@ -474,11 +520,11 @@ ABLATIONS = {
         column="task", parts=lambda tasks: tasks, run=_run_penalty,
     ),
     "size": Ablation(
-        datasets=("sentiment",), systems=_LIFELONG, row_type=SizeRow,
-        column="n_components", parts=lambda tasks: SIZES, run=_run_size,
+        datasets=_TABLES, systems=_PLAIN, row_type=SizeRow, splits=range(100, 120),
+        column="dictionary", parts=lambda tasks: DICTIONARIES, run=_run_size,
     ),
     "tasks": Ablation(
-        datasets=("sentiment", "isolet", "usps"), systems=_LIFELONG, row_type=StepRow,
+        datasets=_TABLES, systems={"oasis": _PLAIN["oasis"]}, row_type=StepRow,
         column="old_tasks", parts=lambda tasks: POLICIES, run=_run_tasks,
     ),
 }  # fmt: skip
@@ -489,7 +535,7 @@ def run_ablation(
     name: str,
     datasets: str | Sequence[str] | None = None,
     systems: str | Sequence[str] | None = None,
-    n_splits: int = 5,
+    n_splits: int | None = None,
     n_jobs: int | None = None,
     out: str | Path = "results",
     base: str | Path = "results",
@@ -502,8 +548,8 @@ def run_ablation(
     name : {"penalty", "size", "tasks"}
     datasets, systems : str, sequence of str or None, default=None
         None is all that `ABLATIONS` lists.
-    n_splits : int, default=5
-        Number of splits; split s has the seed s.
+    n_splits : int or None, default=None
+        The first so many of the ablation's splits; None is all of them.
     n_jobs : int or None, default=None
         Units run at a time, through joblib.
     out, base : path-like, default="results"
@@ -526,7 +572,7 @@ def run_ablation(
         If another run writes into the folder.
     """
     one_of(*ABLATIONS).check("ablation", name)
-    whole(1).check("n_splits", n_splits)
+    optional(whole(1)).check("n_splits", n_splits)
     ablation = ABLATIONS[name]
     key = ("split", "system", ablation.column)
     names = chosen_names("system", systems, list(ablation.systems))
@@ -538,7 +584,7 @@ def run_ablation(
         done = finished(path, *key)
         tasks, _ = _split(DATASETS[dataset], 0)
         plan[path] = {}
-        for split, system in product(range(n_splits), names):
+        for split, system in product(ablation.splits[:n_splits], names):
             parameters, k = ablation.given(dataset, split, system, base)
             for part in ablation.parts([t.name for t in tasks]):
                 now = (json.dumps(parameters), str(k))

@@ -93,7 +93,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eq. (comparison-mean).
+    Derived in chapter 37 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -164,7 +164,7 @@ def paired_difference(
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 37 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -249,7 +249,7 @@ def compare_systems(
 
     Notes
     -----
-    Derived in chapter 38 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 37 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     one_of("smaller", "nadeau-bengio", "rows", "none").check("correction", correction)
     datasets = sorted({str(row.get("dataset", "")) for row in rows})
@@ -542,7 +542,7 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
     ax.errorbar(means, places, xerr=errors, fmt="ko", capsize=3, label="this book")
     if theirs:
         ax.plot(*zip(*theirs), "D", mfc="white", mec="0.2", label="paper, as printed", zorder=1)
-        ax.legend(loc="best", fontsize=9)
+        ax.legend(loc="best")
     ax.set_yticks(places, [line.system for line in table.lines])
     ax.set(ylim=(len(cells) - 0.5, -0.5), xlabel=f"error in %, {task}", axisbelow=True)
     ax.grid(color="0.9")

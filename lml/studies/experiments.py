@@ -70,9 +70,9 @@ class Protocol:
         kind = (self.shared_labels, self.binary)
         return [name for name, system in SYSTEMS.items() if system.applies(*kind)]
 
-    def final(self, tasks: Sequence[Task], always: bool = False) -> list[Task]:
+    def final(self, tasks: Sequence[Task]) -> list[Task]:
         """Tasks as the final model learns them: where folds choose, with the validation rows."""
-        if always or self.n_folds is not None:
+        if self.n_folds is not None:
             return [t.with_validation() for t in tasks]
         return list(tasks)
 
@@ -142,7 +142,7 @@ def search(
 
     Notes
     -----
-    Derived in chapter 39 (systems), eq. (systems-stages).
+    Derived in chapter 38 (systems), eq. (systems-stages).
     """
     chosen = {k: v for stage in reversed(stages) for k, v in stage[0].items()} | parameters
     known = {}
@@ -195,7 +195,7 @@ def tune(
 
     Notes
     -----
-    Derived in chapter 40 (experiments), eq. (experiments-validation).
+    Derived in chapter 39 (experiments), eq. (experiments-validation).
     """
     one_of(*SYSTEMS).check("system", system)
     row = SYSTEMS[system]
@@ -330,7 +330,7 @@ def run_missing(
 
     Notes
     -----
-    Derived in chapter 40 (experiments), eq. (experiments-remaining).
+    Derived in chapter 39 (experiments), eq. (experiments-remaining).
     """
     (folder,) = {path.parent for path in plan}
     with locked(folder):

@@ -106,22 +106,17 @@ class Recalled(BaseEstimator):
         The metric learner.
     fits : dict
         Fitted metric learners by the hash of what they were fitted to; all clones share it.
-    init : FactoredMetric or None, default=None
-        Where the estimator starts; None is its own start.
     """
 
-    def __init__(self, estimator: Any, fits: _Fits, init: FactoredMetric | None = None) -> None:
+    def __init__(self, estimator: Any, fits: _Fits) -> None:
         self.estimator = estimator
         self.fits = fits
-        self.init = init
 
     def __sklearn_clone__(self) -> Self:
-        return type(self)(clone(self.estimator), self.fits, self.init)
+        return type(self)(clone(self.estimator), self.fits)
 
     def fit(self, X: Matrix, y: NDArray[Any]) -> Self:
         learner = clone(self.estimator)
-        if self.init is not None:
-            learner.set_params(init=self.init)
         key = joblib.hash((X, y, type(learner), learner.get_params()))
         if key not in self.fits:
             self.fits[key] = learner.fit(X, y)
@@ -184,15 +179,15 @@ def _fit_lifelong(
     seed: int,
     fits: _Fits,
     *,
-    n_components: int,
-    code_penalty: float,
-    warm: bool = False,
+    sharing: float,
     **parameters: Any,
 ) -> Fitted:
     """The tasks one after another by one lifelong learner; asked after the last of them."""
-    base = Recalled(prepared(prototype, seed, **parameters), fits)
-    learner = LifelongMetricLearner(base, n_components, code_penalty, random_state=seed)
-    learner.set_params(warm_start_from_dictionary=warm)
+    base = prepared(prototype, seed, **parameters)
+    n_features = tasks[0].X_train.shape[1]  # nothing is cut
+    learner = LifelongMetricLearner(
+        base, sharing=sharing, n_components=n_features, code_rank=None, random_state=seed
+    )
     for t in tasks:
         learner.partial_fit(t.X_train, t.y_train, task=t.name)
     metrics = {t.name: learner.task_metric(t.name) for t in tasks}
@@ -266,7 +261,8 @@ def _each(name: str, values: Iterable[Any]) -> list[dict[str, Any]]:
     return [{name: value} for value in values]
 
 
-_CAPS = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))  # of OASIS where it starts warm
+_CAPS = _each("aggressiveness", (0.1, 10.0, 1.0, 0.01, 0.001))  # of OASIS
+_SHARING = _each("sharing", (0.6, 0.0, 0.2, 0.4, 0.8, 0.9))  # of the lifelong learner
 
 
 def _dictionary(n_features: int) -> _Stages:
@@ -280,11 +276,6 @@ def _few(n_features: int) -> _Stages:
     """Three sizes without penalty, then four code penalties, for a learner that takes long."""
     sizes = [d for d in (200, 120, 40) if d <= n_features] or [n_features]
     return [_each("n_components", sizes), _each("code_penalty", (0.0, 0.01, 0.1, 1.0))]
-
-
-def _warm(n_features: int) -> _Stages:
-    """OASIS's cap, which matters more from a start that knows something, then the dictionary."""
-    return [_CAPS, *_dictionary(n_features)]
 
 
 # book/systems.ipynb#what-is-tried
@@ -307,7 +298,7 @@ class System:
 
 
 # book/systems.ipynb#what-is-tried
-_BETAS = (1e-4, 1e-5, *sorted(PAPER_GRID))
+_BETAS = (1e-4, 1e-5, *sorted(share for share in PAPER_GRID if share < 1))
 _SHRINKAGES = (0.01, 0.1, 0.001, 1.0, 0.0)  # of LMNN
 _PENALTIES = (0.01, 0.1, 1.0, 10.0, 0.001, 1e-4)  # of mtLMNN
 _STARTS = [(k, init) for k in (4, 2, 8, 16, 32) for init in ("random", "tasks")]  # of ELLA
@@ -331,6 +322,12 @@ def _tuned(fit: Callable[..., Fitted], *stages: list[dict[str, Any]], **flags: A
 def _alone(prototype: Any, *stages: list[dict[str, Any]]) -> System:
     """A system that learns each task alone."""
     return _tuned(partial(_fit_alone, prototype), *stages)
+
+
+def _shared(base: str, prototype: Any, own: list[dict[str, Any]]) -> System:
+    """The lifelong learner: how much is shared, then its base learner's parameter once more."""
+    stages = [_SHARING, own]
+    return System(partial(_fit_lifelong, prototype), lambda n_features: stages, base=base)
 
 
 def _together(prototype: Any, *stages: list[dict[str, Any]], **flags: Any) -> System:
@@ -363,9 +360,9 @@ SYSTEMS = {
     "omtrsl": _together(MultiTaskOASIS(), _CAPS, _each("coupling", (1.0, 10.0, 0.1, 0.01, 0.001))),
     "ella": _tuned(partial(_fit_ella, "binary"), *_ELLA, votes=False, n_classes="two"),
     "ella-ovr": _tuned(partial(_fit_ella, "ovr"), *_ELLA, votes=False, n_classes="more"),
-    "lifelong-oasis": System(partial(_fit_lifelong, OASIS()), _dictionary, base="oasis"),
-    "lifelong-scml": System(partial(_fit_lifelong, SCML()), _dictionary, base="scml"),
-    "lifelong-oasis-warm": System(partial(_fit_lifelong, OASIS(), warm=True), _warm),
+    "lifelong-oasis": _shared("oasis", OASIS(), _CAPS),
+    "lifelong-scml": _shared("scml", SCML(), _each("beta", _BETAS)),
+    "lifelong-lmnn": _shared("lmnn", _LMNN, _each("shrinkage", _SHRINKAGES)),
     "paper-oasis": System(partial(_fit_paper, OASIS(), True), _dictionary, base="oasis"),
     "paper-scml": System(partial(_fit_paper, SCML(), True), _few, base="scml"),
     "paper-oasis-rowfree": System(partial(_fit_paper, OASIS(), False), _dictionary, base="oasis"),

@@ -1,8 +1,8 @@
-# Generated from book/transfer.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/streams.ipynb by tools/tangle.py: edit the chapter.
 """What lifelong learning is worth on real data: ``python -m lml.studies transfer``.
 
 Streams of tasks in which every task is measured after every step, with settings chosen by
-validation in the rows seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
+validation in the samples seen so far. Each study writes ``results/transfer-STUDY-DATASET.csv`` as
 it goes and goes on where it was stopped.
 """
 
@@ -39,7 +39,8 @@ from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.plda.model import (
     Moments,
-    discriminants,
+    Scatters,
+    class_axes,
     log_ratios,
     mix_scatters,
     pooled_scatters,
@@ -47,7 +48,7 @@ from lml.plda.model import (
     shrunken_variances,
     task_moments,
 )
-from lml.shared import SharedMetricLearner
+from lml.scml import SCML
 from lml.studies.experiments import (
     DATASETS,
     Protocol,
@@ -92,7 +93,7 @@ __all__ = [
 ]
 
 
-# book/transfer.ipynb#rows-of-results
+# book/streams.ipynb#lines-of-results
 @dataclass(frozen=True, kw_only=True)
 class TransferRow:
     """The errors of all tasks after one step of a stream."""
@@ -112,7 +113,7 @@ class TransferRow:
     versions: str = field(default_factory=software_versions)
 
 
-# book/transfer.ipynb#the-matrix-of-a-stream
+# book/streams.ipynb#lines-of-results
 def error_matrices(rows: Rows, system: str) -> Floats:
     """Errors of every task after every step, in per cent.
 
@@ -135,7 +136,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-matrix).
+    Derived in chapter 20 (transfer), eq. (transfer-matrix).
     """
     units: dict[tuple[int, int], dict[int, list[float]]] = {}
     for row in (r for r in rows if r["system"] == system):
@@ -149,11 +150,11 @@ def error_matrices(rows: Rows, system: str) -> Floats:
     return np.array([[units[u][n] for n in sorted(units[u])] for u in sorted(units)])
 
 
-# book/transfer.ipynb#the-matrix-of-a-stream
+# book/streams.ipynb#lines-of-results
 class Transfer(NamedTuple):
     """What a stream is worth, one number for each matrix, in per cent or points.
 
-    Derived in chapter 21 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
 
     arrival: Floats  # mean error on arrival
@@ -171,7 +172,7 @@ def transfer_values(matrices: Floats) -> Transfer:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-values).
+    Derived in chapter 20 (transfer), eq. (transfer-values).
     """
     R = np.asarray(matrices, dtype=float)
     arrival = np.diagonal(R, axis1=1, axis2=2)
@@ -183,7 +184,7 @@ def transfer_values(matrices: Floats) -> Transfer:
     )
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 def load_speaker_tasks(
     random_state: int | None = None, *, n_speakers: int = 5, download_if_missing: bool = True
 ) -> list[Task]:
@@ -217,7 +218,7 @@ def load_speaker_tasks(
     return tasks
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 #: Ways to ruin a task.
 RUINED = ("shuffled", "renamed", "random")
 
@@ -253,7 +254,7 @@ def ruined_task(task: Task, how: str, rng: np.random.Generator) -> Task:
     return replace(task, name=how, **changed)
 
 
-# book/transfer.ipynb#streams
+# book/streams.ipynb#streams
 def load_ruined_tasks(dataset: str, random_state: int | None = None) -> list[Task]:
     """The tasks of a table, with ruined copies of the second to fourth task between them."""
     tasks = DATASETS[dataset].load(random_state=random_state)
@@ -296,7 +297,7 @@ def ordered_tasks(dataset: str, split: int, order: int) -> list[Task]:
     return [tasks[t] for t in np.random.default_rng(order).permutation(len(tasks))]
 
 
-# book/transfer.ipynb#what-is-chosen-and-by-which-rows
+# book/streams.ipynb#what-is-chosen-and-by-which-samples
 def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
     """Place of the smallest entry in the mean of several tables, and that entry.
 
@@ -307,14 +308,14 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 21 (transfer), eq. (transfer-choice).
+    Derived in chapter 40 (streams), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
     return tuple(map(int, place)), float(table[place])
 
 
-# book/transfer.ipynb#what-is-chosen-and-by-which-rows
+# book/streams.ipynb#what-is-chosen-and-by-which-samples
 def _shares(
     scores: Floats, labels: NDArray[Any], y: NDArray[Any], ks: Sequence[int]
 ) -> list[float]:
@@ -326,7 +327,7 @@ def _shares(
     return [float(np.mean(majority_vote(near[:, :k]) != y)) for k in ks]
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 class _Known(NamedTuple):
     """The statistics of a task and the rows that it is asked with."""
 
@@ -344,15 +345,15 @@ def _known(task: Task) -> _Known:
 class _Memory(NamedTuple):
     """What the tasks so far say together."""
 
-    within: Floats  # (D, D)
-    spread: Floats  # no more rows than features
+    scatters: Scatters
     means: Mapping[Any, Floats] | None  # of each class, each task's mean at 0; None: not shared
 
 
 def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
     """Pooled statistics of tasks, with the class means over the rows of all if the grid has them."""
     moments = [one.moments for one in known]
-    within, spread = pooled_scatters(moments, grid.shared_labels)
+    scatters = pooled_scatters(moments, grid.shared_labels)
+    scatters = scatters._replace(spread=short_spread(scatters.spread))
     means = None
     if grid.common:
         rows: dict[Any, list[tuple[int, Floats]]] = {}
@@ -360,7 +361,7 @@ def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
             for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
                 rows.setdefault(label, []).append((count, mean))
         means = {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
-    return _Memory(within, short_spread(spread), means)
+    return _Memory(scatters, means)
 
 
 def _targets(known: _Known, memory: _Memory) -> Floats:
@@ -371,7 +372,7 @@ def _targets(known: _Known, memory: _Memory) -> Floats:
     return np.array([own[label] for label in known.task.y_train.tolist()])
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 _Triple: TypeAlias = tuple[float, float, float]
 _Axes: TypeAlias = tuple[Floats, Floats]  # V (D, k) and psi (k,)
 
@@ -389,9 +390,9 @@ class Setting(NamedTuple):
 def _axes(known: _Known, memory: _Memory, rho: float, weight: Any, whole: bool) -> _Axes:
     """Axes of a task's read-out and the spread along them, in within-class units."""
     m = known.moments
-    S, F = mix_scatters(weight, (m.scatter, m.spread), (memory.within, memory.spread))
-    V, psi = discriminants(S + rho * np.eye(len(S)), F, complete=whole)
-    return V / np.sqrt(m.scale / max(m.counts.sum() - len(m.counts), 1)), psi
+    mixed = mix_scatters(weight, m.scatters, memory.scatters)
+    V, psi = class_axes(mixed, rho, complete=whole)
+    return V / np.sqrt(m.unit), psi
 
 
 def _read_errors(
@@ -407,7 +408,7 @@ def _read_errors(
     return _shares(scores, t.y_train, getattr(t, f"y_{part}"), ks)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 @dataclass(frozen=True)
 class Grid:
     """The settings that a system of closed-form read-outs chooses from."""
@@ -418,7 +419,6 @@ class Grid:
     pulls: tuple[float, ...] = (0.0, 1.0)
     shared_labels: bool = False
     each: bool = False  # a task chooses by its own validation error alone
-    refit: bool = False  # what was chosen learns the validation rows too
     common: bool = False  # class means are half those of all tasks
 
     def settings(self) -> list[Setting]:
@@ -437,7 +437,7 @@ class Grid:
         return np.array(errors)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 class Step(NamedTuple):
     """What is written of one step of a stream."""
 
@@ -453,19 +453,22 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 25 (plda), eq. (plda-bytes).
+    Derived in chapter 24 (plda), eq. (plda-bytes).
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
-    spread = len({label for m in moments for label in m.labels}) if shared_labels else n_classes
-    return 8 * n * (n * (2 + len(moments)) + n_classes + len(moments) + min(n, spread))
+    sums = 2 * n * n
+    if shared_labels:
+        n_labels = len({label for m in moments for label in m.labels})
+        sums = 4 * n * n + n_labels * (n + 2)
+    return 8 * (n * n * (1 + len(moments)) + n * (n_classes + len(moments)) + sums)
 
 
-# book/transfer.ipynb#read-outs-in-closed-form
+# book/streams.ipynb#read-outs-in-closed-form
 def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream of closed-form read-outs."""
     ks = protocol.n_neighbors
-    tasks = protocol.final(raw, grid.refit)
+    tasks = protocol.final(raw)
     known: list[_Known] = []  # tasks that have arrived
     tables: list[Floats] = []  # validation errors of all settings, made when a task arrives
     steps = []
@@ -505,7 +508,7 @@ def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) 
     return steps
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def follow_learner(
     variants: Sequence[Any],
     raw: Sequence[Task],
@@ -559,7 +562,7 @@ def follow_learner(
     return steps
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def _enrolled_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
@@ -571,13 +574,19 @@ def _enrolled_errors(
     for way in enrolled:
         references = task.X_train
         if way:
-            references = learner.enrol(references, task.y_train, task=task.name, **way)
+            references = learner.shrink_references(
+                references,
+                task.y_train,
+                task=task.name,
+                amount=way["pull"],
+                shared=way.get("common", 0.0),
+            )
         scores = pairwise_scores(metric, getattr(task, f"X_{part}"), references, kind)
         errors.append(_shares(scores, task.y_train, getattr(task, f"y_{part}"), ks))
     return errors
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def _row_bytes(task: Task) -> int:
     """Bytes of the training rows of a task and their labels."""
     return nbytes(task.X_train) + task.y_train.nbytes
@@ -604,7 +613,7 @@ def _joint_errors(model: Any, tasks: Sequence[Task], part: str) -> list[float]:
 
 
 def follow_joint(
-    variants: Sequence[Any], refit: bool, raw: Sequence[Task], protocol: Protocol, seed: int
+    variants: Sequence[Any], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
     """The last step of a stream by a classifier of the rows of all tasks together.
 
@@ -614,7 +623,7 @@ def follow_joint(
     tables = [[_joint_errors(v, fold, "validation") for v in variants] for fold in folds]
     table = np.mean(tables, axis=(0, 2))
     best = int(np.argmin(table))
-    tasks = protocol.final(raw, refit)
+    tasks = protocol.final(raw)
     begun = time.perf_counter()
     errors = _joint_errors(variants[best], tasks, "test")
     seconds = time.perf_counter() - begun
@@ -628,7 +637,7 @@ def follow_joint(
     return _at_the_end(step)
 
 
-# book/transfer.ipynb#learners-and-joint-models
+# book/streams.ipynb#learners-and-joint-models
 def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """The last step of a stream by a system of `lml.studies.systems`, tuned as for the tables."""
     parameters, k, validation_error = tune(system, raw, protocol, seed)
@@ -646,7 +655,7 @@ def follow_table(system: str, raw: Sequence[Task], protocol: Protocol, seed: int
     return _at_the_end(step)
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _Systems: TypeAlias = dict[str, Callable[..., list[Step]]]
 _OWN = ((1.0, 1.0),)  # weights of a task alone
 _KEYED = Grid(shrinkages=(*Grid().shrinkages, (1.0, 0.0, 0.0), (3.0, 1.0, 0.0)), shared_labels=True)
@@ -658,15 +667,6 @@ def _varied(**fields: Any) -> Callable[..., list[Step]]:
     return partial(follow_grid, Grid(**fields))
 
 
-def _oasis(warm: bool) -> Callable[..., list[Step]]:
-    """The lifelong learner with OASIS and a choice of three caps."""
-    variants = [
-        LifelongMetricLearner(OASIS(cap), 200, 0.01, warm_start_from_dictionary=warm)
-        for cap in (0.1, 1.0, 0.01)
-    ]
-    return partial(follow_learner, variants)
-
-
 _MAIN: _Systems = {
     "alone": _varied(weights=_OWN),
     "alone, each": _varied(weights=_OWN, each=True),
@@ -676,15 +676,12 @@ _MAIN: _Systems = {
     "joint LDA": partial(
         follow_joint,
         [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=s) for s in (0.03, 0.1, 0.3, 0.6)],
-        False,
     ),
-    "joint logistic": partial(follow_joint, _LOGISTIC, False),
-    "lifelong OASIS": _oasis(warm=False),
-    "lifelong OASIS, warm": _oasis(warm=True),
+    "joint logistic": partial(follow_joint, _LOGISTIC),
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _PARTS: _Systems = {
     "own within, shared between": _varied(weights=((1.0, 0.0), (1.0, 0.25))),
     "shared within, own between": _varied(weights=((0.0, 1.0), (0.25, 1.0))),
@@ -700,12 +697,6 @@ _PARTS: _Systems = {
     "one setting": partial(follow_grid, Grid((2.0,), ((1.0, 0.25),), ((0.3, 0.0, 0.1),), (0.0,))),
     "one setting, alone": partial(follow_grid, Grid((2.0,), _OWN, ((0.1, 0.0, 0.3),), (0.0,))),
 }
-_REFIT: _Systems = {
-    "alone, all rows": _varied(weights=_OWN, refit=True),
-    "shared, all rows": _varied(refit=True),
-    "keyed, common means, all rows": partial(follow_grid, replace(_KEYED, common=True, refit=True)),
-    "joint logistic, all rows": partial(follow_joint, _LOGISTIC, True),
-}
 _FEW = Grid((1.0,), ((0.25, 0.0), (1.0, 1.0)), ((1.0, 1.0, 0.0),), (1.0,))
 _FEW_SYSTEMS: _Systems = {
     "few, alone": partial(follow_grid, replace(_FEW, weights=_OWN)),
@@ -715,19 +706,16 @@ _FEW_SYSTEMS: _Systems = {
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def _fixed(n_components: int, **parameters: Any) -> Callable[..., list[Step]]:
     """`LifelongPLDA` with given parameters."""
     given = {"own_weight": (0.25, 0.0), "shrinkage": (0.3, 0.0, 0.0)} | parameters
     return partial(follow_learner, [LifelongPLDA(n_components, **given)])
 
 
-_SIZE: _Systems = {
-    **{f"d = {d}": _fixed(d) for d in (25, 50, 100, 200, 400, 617)},
-    **{f"threshold {c:g}": _fixed(617, code_penalty=c) for c in (0.01, 0.03, 0.1, 0.3, 1.0)},
-}
 _RAW: _Systems = {
     "raw alone": _fixed(200, own_weight=1.0),
+    "raw shared": _fixed(200),
     "raw keyed": _fixed(200, shared_labels=True),
 }
 _OURS = {
@@ -748,11 +736,11 @@ _CHOICE: _Systems = {
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
     variants = [
-        SharedMetricLearner(base, sharing=m, n_components=617, code_rank=None)
+        LifelongMetricLearner(base, sharing=m, n_components=617, code_rank=None)
         for m in weights
         for base in bases
     ]
@@ -762,6 +750,7 @@ def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[
 _BASES: dict[str, list[Any]] = {
     "OASIS": [OASIS(cap) for cap in (0.1, 1.0, 0.01)],
     "LMNN": [LMNN(max_iter=200, tol=0.01, shrinkage=s) for s in (0.01, 0.001)],
+    "SCML": [SCML(beta=b) for b in (1e-4, 1e-2)],
 }
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
@@ -770,19 +759,19 @@ _COORDINATES: _Systems = {
         for name, bases in _BASES.items()
     },
     **{
-        f"{n}, as it comes": partial(follow_learner, [SharedMetricLearner(n.lower())])
+        f"{n}, as it comes": partial(follow_learner, [LifelongMetricLearner(n.lower())])
         for n in _BASES
     },
     **{
         f"{n}, nothing shared": partial(
-            follow_learner, [SharedMetricLearner(n.lower(), sharing=0.0)]
+            follow_learner, [LifelongMetricLearner(n.lower(), sharing=0.0)]
         )
         for n in _BASES
     },
 }
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
@@ -796,7 +785,7 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
     return steps
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 def follow_honest(
     follow: Callable[..., list[Step]], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
@@ -811,7 +800,7 @@ def follow_honest(
     return steps
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
     "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
@@ -819,12 +808,12 @@ _GUARDED: _Systems = {
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
-    **_MAIN, **_PARTS, **_REFIT, **_SIZE, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
+    **_MAIN, **_PARTS, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
     **_COORDINATES,
 }  # fmt: skip
 
 
-# book/transfer.ipynb#systems-and-studies
+# book/streams.ipynb#systems-and-studies
 @dataclass(frozen=True)
 class Study:
     """Which systems are followed on which streams."""
@@ -844,6 +833,11 @@ class Study:
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
+def _as_it_comes(base: str) -> tuple[str, str]:
+    """The lifelong learner with a base learner, and that alone."""
+    return f"{base}, as it comes", f"{base}, nothing shared"
+
+
 _TABLES = ("isolet", "usps", "sentiment")
 #: Study name to what is run for it.
 STUDIES = {
@@ -852,18 +846,17 @@ STUDIES = {
          "joint logistic", "few, alone", "few, shared")),
     "tables": Study(_TABLES,
         ("euclidean", "nca", "logistic", "oasis", "scml", "lmnn", "pooled-scml", "pooled-lmnn",
-         "mtscml", "mtlmnn", "ella", "ella-ovr", "lifelong-scml")),
-    "orders": Study(_TABLES, ("shared", "keyed"), orders=(1, 2, 3, 4, 5)),
+         "mtscml", "mtlmnn", "ella", "ella-ovr")),
     "parts": Study(_TABLES, tuple(_PARTS)),
-    "refit": Study(("sentiment", "isolet"), tuple(_REFIT)),
     "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS)),
-    "learners": Study(_TABLES, ("lifelong OASIS", "lifelong OASIS, warm", *_CHOICE)),
-    "size": Study(("isolet",), tuple(_SIZE)),
+    "learners": Study(_TABLES, tuple(_CHOICE)),
     "raw": Study(("sentiment-raw",),
-        ("raw alone", "d = 50", "d = 100", "d = 200", "d = 400", "raw keyed")),
-    "shared": Study((*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"),
-        ("OASIS, as it comes", "OASIS, nothing shared")),
-    "sharedlmnn": Study(("isolet", "digits-few"), ("LMNN, as it comes", "LMNN, nothing shared")),
+        ("raw alone", "raw shared", "raw keyed")),
+    "shared": Study(
+        (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
+    ),
+    "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
+    "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
@@ -871,7 +864,7 @@ STUDIES = {
 }  # fmt: skip
 
 
-# book/transfer.ipynb#the-runner
+# book/streams.ipynb#the-runner
 def run_unit(dataset: str, split: int, order: int, system: str) -> list[TransferRow]:
     """Follow one stream with one system; a row for each step."""
     tasks = ordered_tasks(dataset, split, order)
@@ -897,7 +890,7 @@ def run_unit(dataset: str, split: int, order: int, system: str) -> list[Transfer
     ]
 
 
-# book/transfer.ipynb#the-runner
+# book/streams.ipynb#the-runner
 def run_study(
     study: str,
     datasets: str | Sequence[str] | None = None,

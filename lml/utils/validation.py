@@ -99,20 +99,26 @@ class Rule:
 
 # book/door.ipynb#parameters
 def real(
-    least: float = -np.inf, most: float = np.inf, *, above: bool = False, infinite: bool = False
+    least: float = -np.inf,
+    most: float = np.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    infinite: bool = False,
 ) -> Rule:
-    """Rule for a number in [least, most], or in (least, most] if `above`; finite or `infinite`."""
+    """Rule for a number in [least, most], without least if `above`, without most if `below`."""
 
     def allows(value: Any) -> bool:
         if not is_real(value) or not (infinite or np.isfinite(float(value))):
             return False
-        return bool((value > least if above else value >= least) and value <= most)
+        large_enough = value > least if above else value >= least
+        return bool(large_enough and (value < most if below else value <= most))
 
     wanted = "a number"
     if least > -np.inf:
         wanted += f" above {least:g}" if above else f" of at least {least:g}"
     if most < np.inf:
-        wanted += f" and at most {most:g}"
+        wanted += f" and below {most:g}" if below else f" and at most {most:g}"
     if infinite:
         wanted += ", which may be infinite"
     return Rule(allows, wanted)
@@ -126,6 +132,7 @@ def whole(least: int, most: float = np.inf) -> Rule:
     return Rule(lambda value: is_whole(value) and least <= value <= most, wanted)
 
 
+# book/door.ipynb#parameters
 def one_of(*choices: Any) -> Rule:
     """Rule for one of a few values."""
     return Rule(lambda value: isinstance(value, Hashable) and value in choices, f"one of {choices}")

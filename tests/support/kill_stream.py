@@ -46,7 +46,7 @@ def visit(learner: LifelongMetricLearner, number: int) -> None:
 
 
 def fresh() -> LifelongMetricLearner:
-    return LifelongMetricLearner(OASIS(n_steps=10), 3, gradient_memory=1, random_state=0)
+    return LifelongMetricLearner(OASIS(n_steps=10), n_components=3, random_state=0)
 
 
 def visits_done(learner: LifelongMetricLearner) -> int:

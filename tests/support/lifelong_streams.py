@@ -1,12 +1,13 @@
-"""Streams of small tasks for the tests of LifelongMetricLearner, and what it knows, as bytes."""
+"""Streams of small tasks for learners of tasks in time, and what these know, as bytes."""
 
-from typing import ClassVar
+from dataclasses import is_dataclass
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML
 
@@ -37,9 +38,9 @@ def make_task(seed, n=30, n_features=7, n_classes=3):
     return X, y
 
 
-def make_learner(**parameters):
-    parameters = {"n_components": 4, "random_state": 0, **parameters}
-    return LifelongMetricLearner(parameters.pop("base_learner", OASIS(n_steps=300)), **parameters)
+def make_learner(base_learner=BASES[0], **parameters):
+    given = {"n_components": 4, "random_state": 0} | parameters
+    return LifelongMetricLearner(base_learner, **given)
 
 
 def learn(learner, names=NAMES, start=0):
@@ -48,60 +49,31 @@ def learn(learner, names=NAMES, start=0):
     return learner
 
 
-def seeds_of(learner, number, n_visits=0):
-    """The seeds of a visit: of the base learner, of the triplets, of the first dictionary."""
-    root = np.random.RandomState(learner.random_state).randint(2**31)
-    sequence = np.random.SeedSequence([root, number, n_visits])
-    return sequence.generate_state(3).tolist()
-
-
-class Watched(OASIS):
-    """OASIS that notes what it is started with and what it learns."""
-
-    seen: ClassVar[list] = []
-
-    def fit(self, X, y):
-        super().fit(X, y)
-        self.seen.append(self)
-        return self
-
-
-def same(a, b):
-    assert list(a.tasks_) == list(b.tasks_)
-    assert a.tasks_ == b.tasks_
-    np.testing.assert_array_equal(a.dictionary_, b.dictionary_)
-    for name in a.tasks_:
-        np.testing.assert_array_equal(a.codes_[name], b.codes_[name])
-
-
 def save_and_load(learner, path):
     learner.save(path)
     return LifelongMetricLearner.load(path)
 
 
 def all_of(learner):
-    """Everything that a learner knows, as bytes and plain values."""
-    if not hasattr(learner, "tasks_"):
-        return None
-    memory = learner.memory_ and [
-        (u, G.alpha, G.factor.tobytes("A"), G.factor.flags.f_contiguous, G.core.tobytes())
-        for u, G in learner.memory_.gradients.items()
-    ]
-    arrays = [learner.dictionary_, *learner.codes_.values()]
-    return (
-        [(array.shape, array.tobytes()) for array in arrays],
-        [(repr(u), repr(record)) for u, record in learner.tasks_.items()],
-        repr(list(learner.codes_)),
-        memory and (learner.memory_.rank, memory, learner.memory_.errors),
-        (learner.metric_type_, list(getattr(learner, "feature_names_in_", []))),
-        learner.n_features_in_,
-    )
+    """Everything that a learner knows, as bytes and plain values; None before the first task."""
+    return None if learner._state is None else in_bytes(learner._state)
+
+
+def in_bytes(value):
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.flags.f_contiguous, value.tobytes("A")
+    if isinstance(value, FactoredMetric):
+        return in_bytes({"alpha": value.alpha, "factor": value.factor, "core": value.core})
+    if sparse.issparse(value) or is_dataclass(value):
+        return type(value).__name__, in_bytes(vars(value))
+    if isinstance(value, dict):
+        return [(repr(key), in_bytes(part)) for key, part in value.items()]
+    return repr(value)
 
 
 def small(**parameters):
-    parameters = {"n_components": 3, "random_state": 0, "n_triplets": 5, "dictionary_steps": 1,
-                  "gradient_memory": 1, **parameters}  # fmt: skip
-    return LifelongMetricLearner(OASIS(n_steps=3), **parameters)
+    given = {"n_components": 3, "random_state": 0} | parameters
+    return LifelongMetricLearner(OASIS(n_steps=3), **given)
 
 
 def small_task(seed):

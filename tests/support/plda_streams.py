@@ -1,6 +1,7 @@
 """Streams of small tasks, and learners of them, for the tests of lifelong PLDA."""
 
 import numpy as np
+from scipy import linalg
 
 from lml.plda import LifelongPLDA
 
@@ -27,3 +28,18 @@ def learned(visits, **settings):
 def scores(learner, visits, name):
     X = next(X for X, _, task in visits if task == name)
     return learner.task_metric(name).bilinear(X[:7], X)
+
+
+def axes_by_hand(within, raw, noise, rho):
+    """V and psi: V' (within + rho I) V = I, V' (raw - noise within) V = diag(psi), cut at 0.
+
+    The difference counts in the directions in which class means differ, where raw is not 0.
+    """
+    omega = within + rho * np.eye(len(within))
+    e, U = linalg.eigh(raw, omega)
+    U = U[:, e > 1e-9 * e.max()]
+    psi, R = linalg.eigh(U.T @ (raw - noise * within) @ U)
+    rest = linalg.null_space(U.T @ omega)
+    rest = rest @ linalg.inv(linalg.sqrtm(rest.T @ omega @ rest)) if rest.size else rest
+    V = np.concatenate([U @ R, rest], axis=1)
+    return V, np.r_[np.maximum(psi, 0.0), np.zeros(len(within) - len(psi))]

@@ -44,8 +44,8 @@ def told(kind, alpha=0.0):
 
 SCML_SMALL = SCML(n_basis=8, n_steps=200)
 LEARNERS = {
-    "oasis": LifelongMetricLearner(OASIS(n_steps=50), 4, n_triplets=100, random_state=0),
-    "scml": LifelongMetricLearner(SCML_SMALL, 4, dictionary_steps=2, random_state=0),
+    "oasis": LifelongMetricLearner(OASIS(n_steps=50), n_components=4, random_state=0),
+    "scml": LifelongMetricLearner(SCML_SMALL, sharing=0.6, random_state=0),
 }
 JOINT = {
     "pooled": PooledMetricLearner(clone(SCML_SMALL).set_params(random_state=0)),

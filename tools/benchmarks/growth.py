@@ -17,7 +17,7 @@ from scipy import sparse
 
 from lml import coding, oasis
 from lml.coding import CodeLoss, fista
-from lml.dictionary import dictionary_step, keep_metrics
+from lml.dictionary import descend, hinge_objective
 from lml.fisher import local_fisher_basis
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
@@ -113,12 +113,7 @@ def _code(d: int) -> Work:
 def _dictionary(D: int) -> Work:
     X, y = _rows(400, D)
     L, code, triplets = _orthonormal(40, D), 5 * _symmetric(40), sample_triplets(y, 3000, 0)
-    return lambda: dictionary_step(L, code, X, triplets, "similarity")
-
-
-def _recode(d: int) -> Work:
-    L, other, code = _orthonormal(d, 2 * d), _orthonormal(2 * d, 2 * d)[:d], _symmetric(d)
-    return lambda: keep_metrics(code, L, other)
+    return lambda: descend(hinge_objective(code, X, triplets, "similarity"), L, 0.1)
 
 
 def _neighbours(m: int) -> Work:
@@ -194,11 +189,10 @@ STEPS: dict[str, Step] = {
     "gradient": Step("D", (500, 2000, 8000, 32_000), _gradient, 1, "400 rows, d 40"),
     "coding": Step("d", (40, 80, 160, 320, 640), _code, 3),
     "dictionary": Step("D", (500, 2000, 8000, 32_000), _dictionary, 1, "400 rows, d 40"),
-    "re-coding": Step("d", (40, 80, 160, 320, 640), _recode, 3),
     "neighbours": Step("m", (1000, 4000, 16_000, 64_000), _neighbours, 1, "100 queries"),
     "plda-visit": Step("D", (500, 2000, 8000, 32_000), _plda, 1, "100 rows, d 40"),
     "lml-sparse": Step("D", (1000, 4000, 16_000, 64_000), _sparse_visit, 1, "200 sparse rows"),
-    "lml-task": Step("t", (10, 30, 100, 300, 1000), _lml_visit, 0, "60 rows, D 50, d 20"),
+    "lml-task": Step("t", (10, 30, 100, 300, 1000), _lml_visit, 0, "60 rows, D 50, l 20"),
     "plda-task": Step("t", (10, 30, 100, 300, 1000), _plda_visit, 0, "60 rows, D 50, d 20"),
 }
 

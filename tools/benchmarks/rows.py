@@ -34,7 +34,6 @@ from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
-from lml.shared import SharedMetricLearner
 from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
 
 from . import loops
@@ -133,7 +132,8 @@ def _scml_objective(data: Data, result: Result) -> float:
 
 
 def _scml_ours(data: Data) -> Result:
-    return _components(SCML(400, beta=1e-5, random_state=0).fit(data["X"], data["y"]).metric_)
+    # the largest penalty of these samples is 0.0099, so this is the 1e-5 of the peer
+    return _components(SCML(400, beta=1e-3, random_state=0).fit(data["X"], data["y"]).metric_)
 
 
 def _scml_peer(data: Data) -> Result:
@@ -303,7 +303,7 @@ def _coding_ours(data: Data) -> Result:
     scale = np.linalg.norm(data["target"].project(data["L"]))
     return {
         "W": result.code, "objective": result.objective, "n_iter": result.n_iter,
-        "certificate": result.certificate / scale,
+        "certificate": result.kkt_residual / scale,
     }  # fmt: skip
 
 
@@ -388,7 +388,7 @@ def _twenty_tasks(quick: bool) -> Data:
 
 def _add_task(base: Any, data: Data) -> Result:
     """The time of the last task only."""
-    learner = LifelongMetricLearner(base, n_components=120, random_state=0)
+    learner = LifelongMetricLearner(base, random_state=0)
     for name, task in data["tasks"]:
         begun = clock()
         learner.partial_fit(task.X_train, task.y_train, task=name)
@@ -424,7 +424,6 @@ def _many_tasks(learner: Any, quick: bool) -> Data:
 
 
 _MANY_LML = LifelongMetricLearner(OASIS(n_steps=200), n_components=20, random_state=0)
-_MANY_SHARED = SharedMetricLearner(OASIS(n_steps=200), random_state=0)
 _MANY_PLDA = LifelongPLDA(20, own_weight=0.25, shrinkage=(0.3, 0.0, 0.0), random_state=0)
 
 
@@ -451,7 +450,7 @@ def _flat(ours: Result, peer: Result) -> tuple[bool, str]:
     return ratio <= 1.5, f"{said}, the worst of the last 64 {worst:.2f} times"
 
 
-# ---- learning in shared coordinates beside learning alone
+# ---- a visit of the lifelong learner beside a fit of its base learner
 
 
 def _one_more(base: Any, load: Callable[..., list[Task]], quick: bool) -> Data:
@@ -459,7 +458,7 @@ def _one_more(base: Any, load: Callable[..., list[Task]], quick: bool) -> Data:
     *others, task = load(random_state=0)
     learners = {}
     for sharing in (0.5, "auto"):
-        learner = SharedMetricLearner(base, sharing=sharing, random_state=0)
+        learner = LifelongMetricLearner(base, sharing=sharing, random_state=0)
         for other in others:
             learner.partial_fit(other.X_train, other.y_train, task=other.name)
         learners[sharing] = learner
@@ -589,9 +588,6 @@ ROWS: dict[str, Row] = {
         "task 1,000 against task 10", partial(_many_tasks, _MANY_LML), _late_task, _flat, runs=3),
     "task-1000-plda": Row(
         "task 1,000 against task 10, PLDA", partial(_many_tasks, _MANY_PLDA), _late_task, _flat,
-        runs=3),
-    "task-1000-shared": Row(
-        "task 1,000 against task 10, shared", partial(_many_tasks, _MANY_SHARED), _late_task, _flat,
         runs=3),
     **{f"shared-{sharing}-{name}": Row(
         f"a task beside others, m {sharing}, {name}", partial(_one_more, base, load),

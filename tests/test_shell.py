@@ -1,0 +1,142 @@
+"""A base learner for each task, through both learners of tasks in time that take one."""
+
+import pickle
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from lifelong_streams import Given, all_of, make_task
+from sklearn.base import BaseEstimator
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from lml.base import base_learner_rule
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
+from lml.paper import DictionaryMetricLearner
+from lml.scml import SCML
+
+LEARNERS = {
+    "lifelong": lambda base, **given: LifelongMetricLearner(base, **{"random_state": 0} | given),
+    "paper": lambda base, **given: DictionaryMetricLearner(
+        base, **{"n_components": 7, "dictionary_steps": 0, "random_state": 0} | given
+    ),
+}
+each_learner = pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
+
+
+class Noted(OASIS):
+    """OASIS that notes its clones and what they are given."""
+
+    seen: ClassVar[list] = []
+
+    def fit(self, X, y):
+        self.seen.append((self, X, y))
+        return super().fit(X, y)
+
+
+class Plain(BaseEstimator):
+    """A learner without a seed whose metric is an array."""
+
+    metric_type = "distance"
+
+    def fit(self, X, y):
+        self.metric_ = np.diag(np.arange(1.0, X.shape[1] + 1))
+        return self
+
+
+def test_a_rule_takes_its_words_and_learners_and_names_both():
+    rule = base_learner_rule(["oasis", "lmnn"])
+    assert all(map(rule.allows, ["oasis", "lmnn", OASIS(), Plain()]))
+    assert not any(map(rule.allows, ["scml", OASIS, None, 3, ["oasis"]]))
+    with pytest.raises(
+        ValueError, match=r"^base='scml': give one of \('oasis', 'lmnn'\) or a metric"
+    ):
+        rule.check("base", "scml")
+
+
+@each_learner
+def test_a_clone_is_seeded_by_the_task_and_the_visit_and_gets_class_numbers(make):
+    base = Noted(n_steps=10, random_state=5)
+    learner, visits = make(base), ["a", "b", "a"]
+    found = []
+    for number, task in enumerate(visits):
+        X, y = make_task(number)
+        Noted.seen.clear()
+        learner.partial_fit(X, np.array(["x", "y", "z"])[y], task=task)
+        clone, _, labels = Noted.seen[-1]  # of all samples
+        assert clone is not base
+        assert set(labels) == {0, 1, 2}
+        found.append(clone.random_state)
+    root = np.random.RandomState(0).randint(2**31)
+    keys = [(0, 0), (1, 0), (0, 1)]  # number of the task, visits before
+    sequences = [np.random.SeedSequence([root, *key]) for key in keys]
+    assert found == [int(sequence.generate_state(2)[0]) for sequence in sequences]
+    assert len(set(found)) == 3
+    assert base.random_state == 5
+    assert not hasattr(base, "metric_")
+
+
+@each_learner
+def test_a_metric_may_come_as_a_plain_array_from_a_learner_without_a_seed(make):
+    learner = make(Plain()).partial_fit(*make_task(0), task="a")
+    np.testing.assert_allclose(learner.metric_matrix("a"), np.diag(np.arange(1.0, 8)), atol=1e-9)
+    assert learner.metric_type_ == "distance"
+
+
+@each_learner
+@pytest.mark.parametrize(("word", "kind"), [("oasis", "similarity"), ("scml", "distance")])
+def test_a_word_stands_for_a_base_learner(make, word, kind):
+    learner = make(word).partial_fit(*make_task(0), task="a")
+    assert learner.metric_type_ == kind
+    assert learner.base_learner == word
+
+
+@each_learner
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ("svm", ValueError, r"^base_learner='svm': give one of \('oasis', 'scml'.* metric learner"),
+        (None, ValueError, "^base_learner=None: give"),
+        (3, ValueError, "^base_learner=3: give"),
+        (OASIS, ValueError, "^base_learner=<class"),
+        (OASIS(n_steps=-1), ValueError, "n_steps=-1"),
+        (SCML(n_basis=0), ValueError, "n_basis=0"),
+        (NeighborhoodComponentsAnalysis(max_iter=2), TypeError, "base_learner is a Neighborhood"),
+        (Given(FactoredMetric.identity(6)), ValueError, "base_learner gives a metric of 6"),
+        (Given(FactoredMetric.identity(7), "norm"), TypeError, "metric_type is 'norm'"),
+        (Given(np.full((7, 7), np.nan)), ValueError, "metric_ of base_learner"),
+        (Given(np.full((7, 7), np.inf)), ValueError, "metric_ of base_learner"),
+        (Given(error=MemoryError("full")), MemoryError, "full"),
+        (Given(error=KeyboardInterrupt("now")), KeyboardInterrupt, "now"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_learned_with_is_named_and_changes_nothing(make, known, wrong, error, said):
+    learner = make(OASIS(n_steps=10))
+    if known:
+        learner.partial_fit(*make_task(0), task="t")
+    learner.set_params(base_learner=wrong)
+    before, text = dict(vars(learner)), all_of(learner)
+    for task in ("t", "new"):
+        with pytest.raises(error, match=said):
+            learner.partial_fit(*make_task(1), task=task)
+        assert vars(learner) == before
+        assert all_of(learner) == text
+    with pytest.raises(error, match=said):
+        learner.fit(*make_task(1), tasks=["t"] * 30)
+    assert vars(learner) == before
+
+
+@each_learner
+def test_all_tasks_have_metrics_of_one_type(make):
+    learner = make(OASIS(n_steps=10)).partial_fit(*make_task(0), task="a")
+    learner.set_params(base_learner=SCML(n_basis=20, n_steps=50))
+    before = pickle.dumps(learner)
+    for task in ("a", "b"):
+        with pytest.raises(ValueError, match=r"gives a distance, the earlier tasks .* similarity"):
+            learner.partial_fit(*make_task(1), task=task)
+    assert pickle.dumps(learner) == before
+    learner.fit(*make_task(1), tasks=["b"] * 30)  # nothing was known before
+    assert learner.metric_type_ == "distance"
