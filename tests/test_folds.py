@@ -99,6 +99,12 @@ def test_a_cell_that_implements_an_equation_is_not_folded(source):
     assert titles(plain, exported=True, before=before) == []
 
 
+def test_a_protocol_implements_nothing():
+    source = "class _Penalty(Protocol):\n    def value(self, W): ..."
+    before = "The penalty is\n\n$$ g $$ (toy-g)"
+    assert titles(source, exported=True, before=before) == ["Helpers _Penalty: 2 lines"]
+
+
 def test_a_long_docstring_keeps_its_first_paragraph():
     source = f"def f(x):\n{LONG}    return x\n"
     lines = source.split("\n")
@@ -138,7 +144,7 @@ def test_parts_of_a_class_are_folded_where_the_rest_is_told():
         "    # bytes\n    @property\n    def nbytes(self):\n        return 2\n\n"
         "    def predict(self):\n        return 3\n"
     )
-    assert folds(Cell(source, exported=True)) == [Fold(4, 11, "properties a_, nbytes")]
+    assert folds(Cell(source, exported=True)) == [Fold(3, 11, "properties a_, nbytes")]
 
 
 def test_tags_overrule_the_rules():
@@ -197,7 +203,8 @@ def test_highlighted_code_is_cut_between_lines_and_loses_nothing(cut):
     def text(part):
         return re.sub(r"<[^>]*>", "", part)
 
-    without = re.sub(r"<summary.*?</summary>", "", page)
+    assert page.count("<pre>\n") == page.count("<pre>")  # a browser drops this line break
+    without = re.sub(r"<summary.*?</summary>", "", page.replace("<pre>\n", "<pre>"))
     assert text(without).rstrip() == text(block).rstrip()
 
 

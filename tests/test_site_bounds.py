@@ -86,7 +86,7 @@ def test_the_table_has_a_line_for_each_page():
 
 def test_the_bounds_of_the_book_name_pages_of_it_and_its_text_keeps_them():
     bounds = site_bounds.read_bounds()
-    for above in bounds["above"].values():
+    for above in bounds.get("above", {}).values():
         assert set(above) <= set(reading.pages(ROOT))
     text = reading.read_book(ROOT, bounds["book"]["method"])
     for measure in site_bounds.BOOK:

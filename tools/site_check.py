@@ -106,6 +106,8 @@ MEASURE = """() => {
 HIDDEN_IN_PRINT = """() => [...document.querySelectorAll('article details')]
   .filter(e => ![...e.children].slice(1).every(inside => inside.checkVisibility()))
   .map(e => e.querySelector('summary').textContent.trim())"""
+READY = """promise => Promise.race(
+  [eval(promise), new Promise(late => setTimeout(late, 60000))]).then(() => true)"""
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}  # a host sends them compressed
 
 
@@ -161,9 +163,9 @@ def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
     for event, handler in handlers.items():
         page.on(event, handler)
     page.goto(url, wait_until="networkidle")  # lets the redirect of the front page happen
-    page.evaluate("async () => { await window.MathJax?.startup?.promise; return true; }")
+    page.evaluate(READY, "window.MathJax?.startup?.promise")
     page.wait_for_timeout(100)
-    page.evaluate("async () => { await document.fonts.ready; return true; }")  # or they abort
+    page.evaluate(READY, "document.fonts.ready")  # or they abort
     page.evaluate(LOAD_PICTURES)
     seen = page.evaluate(LOOK)
     for event, handler in handlers.items():

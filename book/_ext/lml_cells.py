@@ -90,6 +90,12 @@ def define_substitutions(app, config) -> None:
     }
 
 
+def copy_whole_cells(app, config) -> None:
+    """Let the button that copies code take the folded lines too, without the lines for them."""
+    config.copybutton_selector = "div.highlight > pre, div.highlight > div.lml-parts"
+    config.copybutton_exclude = ".linenos, summary"
+
+
 def list_modules(app, docname, source) -> None:
     """Append a section for each module to the API page."""
     if docname == API:
@@ -214,7 +220,8 @@ def visit_folded_code(self, node) -> None:
 def fold_lines(block: str, found: list[Fold]) -> str:
     """Highlighted code with the lines of each fold behind a line.
 
-    Pygments closes its tags at the end of each line, so a block may be cut between lines.
+    Pygments closes its tags at the end of each line, so a block may be cut between lines. Browsers
+    drop a line break that follows ``<pre>``: the code has one to spare.
     """
     head, _, rest = block.partition("<pre>")
     code, _, tail = rest.rpartition("</pre>")
@@ -222,15 +229,15 @@ def fold_lines(block: str, found: list[Fold]) -> str:
     parts, done = [], 0
     for fold in found:
         if fold.first > done:
-            parts.append("<pre>" + "\n".join(lines[done : fold.first]) + "\n</pre>")
+            parts.append("<pre>\n" + "\n".join(lines[done : fold.first]) + "\n</pre>")
         inside = "\n".join(lines[fold.first : fold.last + 1])
         text = re.sub(r"<[^>]*>", "", inside).lstrip("\n")
         indent = len(text) - len(text.lstrip())
         begins = begin_fold(fold).replace("<summary>", f'<summary style="--indent: {indent}ch">')
-        parts.append(f"{begins}<pre>{inside}\n</pre></details>")
+        parts.append(f"{begins}<pre>\n{inside}\n</pre></details>")
         done = fold.last + 1
     if any(line.strip() for line in lines[done:]):
-        parts.append("<pre>" + "\n".join(lines[done:]) + "</pre>")
+        parts.append("<pre>\n" + "\n".join(lines[done:]) + "</pre>")
     return f'{head}<div class="lml-parts">{"".join(parts)}</div>{tail}'
 
 
@@ -351,6 +358,7 @@ def setup(app):
     app.add_node(FoldedCode, html=(visit_folded_code, None))
     app.add_js_file("print.js")
     app.connect("config-inited", define_substitutions)
+    app.connect("config-inited", copy_whole_cells, priority=400)  # it reads them at 500
     app.connect("source-read", list_modules)
     app.connect("env-check-consistency", check_api)
     app.connect("doctree-resolved", label_exported_cells)

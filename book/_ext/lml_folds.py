@@ -112,8 +112,10 @@ def folds(cell: Cell) -> list[Fold]:
     found = []
     for run in _runs(units):
         first, last = run[0].first, run[-1].last
-        # a single long docstring was measured already: any rest of it is worth a fold
-        if last - first + 1 >= PART_LINES:
+        long = last - first + 1 >= PART_LINES
+        while first and not cell.lines[first - 1].strip():  # blank lines go with what they precede
+            first -= 1
+        if long:
             found.append(Fold(first, last, _said(run)))
     return found
 
@@ -198,7 +200,8 @@ def _units(tree: ast.Module, cell: Cell) -> Iterator[_Unit]:
 def _members(node: ast.ClassDef, cell: Cell, equation: bool) -> Iterator[_Unit]:
     """The head of a class, its docstring and its members."""
     lines = cell.lines
-    private = node.name.startswith("_") and cell.exported and not equation
+    declares = "Protocol" in map(ast.unparse, node.bases)  # and implements nothing
+    private = node.name.startswith("_") and cell.exported and (declares or not equation)
     helper = HELPERS if private and cell.kind not in MILD else None
     first = node.body[0]
     rest = _docstring_rest(node, lines)
