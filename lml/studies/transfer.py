@@ -860,7 +860,7 @@ STUDIES = {
     "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
-        ("own choice", "own choice, keyed", *_GUARDED)),
+        ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
 }  # fmt: skip
 
 
