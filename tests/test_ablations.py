@@ -392,11 +392,7 @@ def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
         for part in parts:
             some = [r for r in rows if r.get(column) == part]
             curve = errors_by(some, COLUMNS[name], system)
-            (n_splits,) = {len(errors) for errors in curve.values()}
-            slow = name == "size" and part.startswith("gradients")  # takes long
-            assert n_splits == len(ablation.splits) or (slow and n_splits >= 10)
-            first = sorted({int(r["split"]) for r in some if r["system"] == system})
-            assert first == list(ablation.splits)[:n_splits]
+            assert {len(errors) for errors in curve.values()} == {len(ablation.splits)}
 
 
 def test_a_system_without_a_part_is_refused(tmp_path):
