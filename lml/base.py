@@ -27,6 +27,7 @@ holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named be
 import copy
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -159,7 +160,7 @@ _S = TypeVar("_S", bound=LearnerState)
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
-class BaseLifelongLearner(BaseEstimator, Generic[_S]):
+class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
     Any number of threads may read while one learns: an answer is that of the state before the
@@ -180,9 +181,9 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         return own.setdefault(self, threading.RLock())  # one step, for all threads
 
     @classmethod
+    @abstractmethod
     def _fields(cls) -> Field:
         """The table of the fields that are stored."""
-        raise NotImplementedError
 
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot be used."""
@@ -192,15 +193,15 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         """Refuse the labels of one visit that cannot be learned from."""
         check_two_classes(y, labels, f"y of task {task!r}")
 
+    @abstractmethod
     def _learn_task(
         self, state: _S, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> _S:
         """The state after a visit of a task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _forget_task(self, state: _S, task: Hashable) -> _S:
         """The state without a known task."""
-        raise NotImplementedError
 
     def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more samples of a known one.
@@ -333,9 +334,9 @@ class BaseLifelongLearner(BaseEstimator, Generic[_S]):
         return np.array(columns, dtype=object)
 
     @property
+    @abstractmethod
     def state_parts_(self) -> dict[str, int]:
         """Bytes of each part of the state."""
-        raise NotImplementedError
 
     @property
     def state_nbytes_(self) -> int:

@@ -320,7 +320,8 @@ def stretch_step(
     [0.86, 0.2]
     """
     d, D = dictionary.shape
-    L, F = dictionary, target.factor
+    L = dictionary
+    F = target.factor
     # the factor's rows in an orthonormal basis [L; Q] of all that matters: F = P L + root Q
     P = times_transpose(F, L)
     gram = times_transpose(F, F)
@@ -342,6 +343,7 @@ def stretch_step(
     total[:d, :d] += np.diag(stretch)
     # its leading eigenvectors, first in the basis and then in the features
     stretch, turn = linalg.eigh(total, subset_by_index=[len(total) - d, len(total) - 1])
-    by_row, by_rest = turn[:d, ::-1], (U / roots) @ turn[d:, ::-1]
+    by_row = turn[:d, ::-1]
+    by_rest = (U / roots) @ turn[d:, ::-1]
     moved = (by_row - P.T @ by_rest).T @ L + by_rest.T @ F
     return polar_factors(moved)[1], np.maximum(stretch[::-1], 0.0)

@@ -303,8 +303,8 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets of a task: sampled, or nearest for a distance."""
         if kind == "similarity":
-            return draw_triplets(y, self.n_triplets, np.random.RandomState(seed))
-        return neighbor_triplets(X, y, 3, 10)
+            return draw_triplets(y, self.n_triplets, seed)
+        return neighbor_triplets(X, y)
 
     def _first_dictionary(self, X: Matrix, y: Indices, seed: int) -> Floats:
         """Orthonormal atoms: Fisher directions of the first task, or those that were given."""

@@ -15,6 +15,7 @@ import re
 import reprlib
 import secrets
 import zipfile
+from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -503,7 +504,7 @@ class _Source:
     sizes: MutableMapping[str, int]
 
 
-class Field:
+class Field(ABC):
     """How a part of a state is stored: as JSON, its arrays apart.
 
     Notes
@@ -511,13 +512,13 @@ class Field:
     Derived in chapter 33 (state), eq. (state-round-trip).
     """
 
+    @abstractmethod
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
         """JSON form of a value; its arrays are appended to `arrays`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unpack(self, form: Any, place: str, source: _Source) -> Any:
         """The value of a JSON form, or an error that names the place; uses its arrays up."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -213,3 +213,20 @@ def test_many_features_stay_sparse():
 
 def test_examples_in_docstrings():
     assert doctest.testmod(lml.dictionary).failed == 0
+
+
+@pytest.mark.parametrize("n_missing", [0, 1])
+def test_no_more_directions_are_added_than_the_atoms_leave(n_missing):
+    """Rounding leaves residuals of factor rows that lie in the span of the atoms."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        D = 6
+        L = polar_factors(rng.normal(size=(D - n_missing, D)))[1]
+        target = FactoredMetric(0.0, rng.normal(size=(40, D)) * 1e3, rng.random(40))
+        found, stretch = stretch_step(L, np.zeros(len(L)), target)
+        rows, values = leading_stretch([target.to_dense()], len(L))
+        assert found.shape == L.shape
+        # atoms that nothing stretches are not determined
+        np.testing.assert_allclose(
+            (found.T * stretch) @ found, (rows[::-1].T * values) @ rows[::-1], atol=1e-6
+        )
