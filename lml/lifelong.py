@@ -101,7 +101,7 @@ def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
         Its symmetric part counts.
     rank : int >= 0
         How many directions keep eigenvalues of their own. The others share c, the mean of
-        theirs.
+        theirs. Directions in which `metric` is alpha times the identity are not kept.
 
     Returns
     -------
