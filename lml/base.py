@@ -10,14 +10,14 @@ gives
 - ``_learn_task(state, X, y, labels, task) -> state``, the state after a visit. ``X`` is a finite
   float64 array or CSR array, ``y`` the number of each sample's class, ``labels`` the label of each
   class. It changes neither the state nor the learner. ``state.seeds(task)`` gives its randomness;
-- ``_forget_task(state, task) -> state``, the state without a known task;
 - ``_parameter_rules``, the table of `lml.utils.validation.check_parameters`;
 - ``_kind``, the name of the learner in a file, and the class method ``_fields()``, the table of the
   fields that are stored: an `lml.state.RecordField` that begins with `COMMON_FIELDS`;
 - ``state_parts_``, the bytes of each part of the state.
 
 Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
-two samples) or ``_learn_tasks``, which `fit` calls with all visits. It reads the state through
+two samples), ``_learn_tasks``, which `fit` calls with all visits, or ``_forget_task``, where a task
+leaves more behind than its record. It reads the state through
 ``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A method of its
 own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
 ``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
@@ -29,8 +29,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -199,9 +199,9 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     ) -> _S:
         """The state after a visit of a task."""
 
-    @abstractmethod
     def _forget_task(self, state: _S, task: Hashable) -> _S:
-        """The state without a known task."""
+        """The state without a known task; here, without its record."""
+        return replace(state, tasks={u: r for u, r in state.tasks.items() if u != task})
 
     def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more samples of a known one.
@@ -333,10 +333,10 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             raise AttributeError("the samples of the first task had no names of columns")
         return np.array(columns, dtype=object)
 
-    @property
-    @abstractmethod
-    def state_parts_(self) -> dict[str, int]:
-        """Bytes of each part of the state."""
+    if TYPE_CHECKING:  # what the learner brings
+
+        @property
+        def state_parts_(self) -> dict[str, int]: ...
 
     @property
     def state_nbytes_(self) -> int:
