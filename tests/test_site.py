@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import lml_api
 import lml_cells
+import lml_site
+import pydata_sphinx_theme
 import pytest
 from docutils import nodes
+from fontTools.ttLib import TTFont
 from sphinx.errors import ExtensionError
-from tangle import ROOT, toc_files
+from tangle import ROOT, slugs, toc_files
+
+import lml
 
 
 def rendered(text):
     lines = text.split("\n")
-    lml_cells.keep_mathematics(None, "function", "f", None, None, lines)
-    lml_cells.link_derivations(None, "function", "f", None, None, lines)
+    lml_api.keep_mathematics(None, "function", "f", None, None, lines)
+    lml_api.link_derivations(None, "function", "f", None, None, lines)
     return "\n".join(lines)
 
 
@@ -64,10 +74,61 @@ def test_plain_mathematics_is_no_markup(said, kept):
     assert rendered(said) == kept
 
 
-def test_only_the_api_page_gets_the_modules():
-    page = ["# Anything"]
-    lml_cells.list_modules(None, "book/metrics", page)
-    assert page == ["# Anything"]
+APP = SimpleNamespace(srcdir=str(ROOT))
+
+
+def api_page(name, text=""):
+    page = [text]
+    lml_api.write_api(APP, name, page)
+    return page[0]
+
+
+def test_only_api_pages_get_what_the_docstrings_say():
+    assert api_page("book/metrics", "# Anything") == "# Anything"
+    page = api_page("book/api/oasis", "# `lml.oasis`")
+    assert "[](/book/oasis.ipynb)" in page
+    assert re.findall(r"automodule:: (.*)", page) == ["lml.oasis"]
+    with pytest.raises(ExtensionError, match="no chapter exports cells to lml"):
+        api_page("book/api/nothing")
+
+
+def test_the_api_page_has_a_line_for_each_public_name_and_each_module():
+    lines = [text for text in api_page("book/api").splitlines() if text.startswith("- ")]
+    said = [
+        re.match(r"- \[`lml\.([\w.]+)`\]\(/book/api/([\w.]+)\.md\): \w.*", line) for line in lines
+    ]
+    names = [match[1] for match in said]
+    assert names[: len(lml.__all__)] == lml.__all__
+    pages = {file for file, _ in toc_files(ROOT) if file.startswith("book/api/")}
+    assert {f"book/api/{match[2]}" for match in said} == pages
+    assert {f"book/api/{name}" for name in names[len(lml.__all__) :]} == pages
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "line"),
+    [
+        ("lml.oasis", "OASIS", "class OASIS"),
+        ("lml.metrics", "FactoredMetric.root", "def root("),
+        ("lml.studies.transfer", "STUDIES", "STUDIES = "),
+    ],
+)
+def test_the_source_of_a_name_is_the_section_that_tells_it(module, name, line):
+    address = lml_api.source_link("py", {"module": module, "fullname": name})
+    page, _, section = address.removeprefix("../").partition(".html#")
+    nb = json.loads((ROOT / "book" / f"{page}.ipynb").read_text(encoding="utf-8"))
+    below = ""
+    for cell in nb["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown" and slugs(source):
+            below = slugs(source)[-1]
+        elif line in source and "#| export" in source:
+            assert below == section
+            return
+    raise AssertionError(f"{page} does not tell {name}")
+
+
+def test_a_name_that_no_section_tells_has_no_source():
+    assert lml_api.source_link("py", {"module": "lml.oasis", "fullname": "nothing"}) is None
 
 
 def test_a_formula_keeps_the_punctuation_that_touches_it():
@@ -136,9 +197,9 @@ def test_icons_are_drawn_by_their_fonts(tmp_path):
         f'<head>\n<script src="../_static/scripts/fontawesome.js?digest=1"></script>{kept}'
     )
     app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
-    lml_cells.drop_icon_script(app, OSError())
+    lml_site.drop_icon_script(app, OSError())
     assert "fontawesome" in page.read_text()
-    lml_cells.drop_icon_script(app, None)
+    lml_site.drop_icon_script(app, None)
     assert page.read_text() == f"<head>{kept}"
     assert [path.name for path in scripts.iterdir()] == ["bootstrap.js"]
 
@@ -150,7 +211,7 @@ def test_generated_members_are_left_out_of_the_api_page():
         def total(self):
             """Everything."""
 
-    skip = lml_cells.skip_generated
+    skip = lml_api.skip_generated
     assert skip(None, "method", "set_fit_request", Pair.total, False, None)
     assert skip(None, "attribute", "first", Pair.first, False, None)
     assert skip(None, "method", "total", Pair.total, False, None) is None
@@ -171,7 +232,7 @@ def site(tmp_path):
             config=SimpleNamespace(html_baseurl=baseurl),
             env=SimpleNamespace(found_docs=set(pages)),
         )
-        lml_cells.write_redirects(app, exception)
+        lml_site.write_redirects(app, exception)
         return app.outdir
 
     return build
@@ -225,15 +286,42 @@ def test_hooks_are_told_to_sphinx():
         connect=lambda event, hook, **kwargs: told.append((event, hook)),
         add_node=lambda node, **visitors: told.append(node),
         add_js_file=told.append,
+        setup_extension=told.append,
     )
-    lml_cells.setup(app)
-    assert ("build-finished", lml_cells.write_redirects) in told
+    for extension in (lml_api, lml_cells, lml_site):
+        extension.setup(app)
+    assert ("build-finished", lml_site.write_redirects) in told
+    assert ("source-read", lml_api.write_api) in told
+    assert "sphinx.ext.linkcode" in told
     assert told.index(("doctree-resolved", lml_cells.label_exported_cells)) < told.index(
         ("doctree-resolved", lml_cells.fold_cells)
+    )
+    assert told.index(("build-finished", lml_site.drop_icon_script)) < told.index(
+        ("build-finished", lml_site.keep_shown_icons)
     )
     assert {lml_cells.FoldedCell, lml_cells.FoldedCode, "print.js"} <= {
         said for said in told if not isinstance(said, tuple)
     }
+
+
+def test_icon_fonts_hold_the_icons_that_are_shown(tmp_path):
+    """A site with three icons, one of them put in by a script and one drawn by a style."""
+    fonts = tmp_path / "_static" / "webfonts"
+    fonts.mkdir(parents=True)
+    installed = Path(pydata_sphinx_theme.__file__).parent.rglob("webfonts/fa-solid-900.ttf")
+    shutil.copy(next(installed), fonts)
+    (tmp_path / "page.html").write_text('<i class="fas fa-moon"></i>')
+    (tmp_path / "_static" / "a.js").write_text("icon.classList.add('fa-bars')")
+    rules = '.fa-moon:before{content:"\\f186"}.fa-dog:before,.fa-hound:before{content:"\\f6d3"}'
+    rest = '.fa-bars:before{content:"\\f0c9"}.box:after{content:"\\f078"}'
+    (tmp_path / "_static" / "a.css").write_text(rules + rest)
+    app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    lml_site.keep_shown_icons(app, None)
+    for suffix in ("ttf", "woff2"):
+        font = TTFont(fonts / f"fa-solid-900.{suffix}")
+        assert {code for code in font.getBestCmap()} == {0xF186, 0xF0C9, 0xF078}
+    style = (tmp_path / "_static" / "a.css").read_text()
+    assert style == '.fa-moon:before{content:"\\f186"}' + rest
 
 
 STYLE = (ROOT / "book" / "_static" / "lml.css").read_text(encoding="utf-8")

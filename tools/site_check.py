@@ -2,10 +2,11 @@
 
 Fails on console errors, failed or off-site requests, equations that were not rendered or
 are wider than the text of the desktop page, markup left raw, pictures that are missing or
-have no alternative text, sliders that keys do not move, dead links and anchors, launch links
-to files that do not exist, and sideways overflow; on the phone on captions that are cut, headings
-of three lines and wide equations without a hint that they scroll; in print on what is folded. It
-measures the pages and fails where one is above its bound (tools/site_bounds.toml).
+have no alternative text, icons that no font has, sliders that keys do not move, dead links and
+anchors, launch links to files that do not exist, and sideways overflow; on the phone on captions
+that are cut, headings of three lines and wide equations without a hint that they scroll; in print
+on what is folded. It measures the pages and fails where one is above its bound
+(tools/site_bounds.toml).
 
 Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. With ``--measure``
 it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers the
@@ -27,13 +28,14 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlparse
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlparse
 
 from tangle import ROOT, toc_files
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))  # the rules that fold
 
 import site_bounds
+from fontTools.ttLib import TTFont
 from lml_cells import read_cells
 from lml_folds import folds
 from playwright.sync_api import Page, sync_playwright
@@ -50,7 +52,7 @@ FLAGS = [
     "--disable-sync",
 ]
 RAW = re.compile(r"\$\$|\\\(|\\\[|\{(?:eq|cite|doc|ref|numref)(?::\w+)?\}`|#\| export")
-LOOK = """() => {
+LOOK = r"""() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'CODE', 'PRE', 'KBD']);
   const walker = document.createTreeWalker(
     document.querySelector('article') || document.body, NodeFilter.SHOW_TEXT, n => {
@@ -83,6 +85,9 @@ LOOK = """() => {
     cut: [...document.querySelectorAll('article :is(figcaption, caption)')]
       .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth)
       .map(e => e.textContent.trim()),
+    icons: [...new Set([...document.querySelectorAll('*')].flatMap(
+      e => ['::before', '::after'].map(where => getComputedStyle(e, where).content))
+      .flatMap(said => said.match(/[\ue000-\uf8ff]/g) || []))].map(icon => icon.codePointAt(0)),
     tall: [...document.querySelectorAll('article h2')].filter(e => {
       const style = getComputedStyle(e);
       return e.getBoundingClientRect().height > 2.5 * parseFloat(style.lineHeight);
@@ -110,6 +115,20 @@ READY = """promise => Promise.race(
   [eval(promise), new Promise(late => setTimeout(late, 60000))]).then(() => true)"""
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}  # a host sends them compressed
 
+
+# What a reader may look for, and the page that answers.
+QUERIES = {
+    "LMNN": "book/lmnn",
+    "OASIS": "book/oasis",
+    "soft threshold": "book/penalties",
+    "dictionary": "book/dictionary",
+    "triplets": "book/triplets",
+    "lifelong learner": "book/lifelong",
+    "errata": "book/errata",
+    "PLDA": "book/plda",
+    "LifelongMetricLearner": "book/api/lifelong",
+    "FactoredMetric": "book/api/metrics",
+}
 
 LOAD_PICTURES = """() => Promise.all([...document.images].map(i => {
   i.loading = 'eager';
@@ -221,6 +240,20 @@ def print_faults(page: Page) -> list[str]:
 
 
 @functools.cache
+def icons_drawn(site: Path) -> set[int]:
+    """What the icon fonts of a site can draw."""
+    fonts = [TTFont(path) for path in site.rglob("webfonts/*.woff2")]
+    return {code for font in fonts for code in font.getBestCmap()}
+
+
+def icon_faults(seen: dict, site: Path) -> list[str]:
+    """Icons of a page that are in no font."""
+    return [
+        f"no font has the icon {code:x}" for code in sorted({*seen["icons"]} - icons_drawn(site))
+    ]
+
+
+@functools.cache
 def sent_bytes(path: Path) -> int:
     """Bytes of a file as a host sends it."""
     content = path.read_bytes()
@@ -254,6 +287,21 @@ def measure(page: Page, name: str, url: str, base: str, site: Path) -> dict[str,
         "own_kB": own / 1000,
         "all_kB": sum(sent.values()) / 1000,
     }
+
+
+def search_faults(page: Page, base: str) -> list[str]:
+    """Queries that the right page does not answer first, and excerpts that show markup."""
+    faults = []
+    for query, answer in QUERIES.items():
+        page.goto(urljoin(base, f"search.html?q={quote(query)}"), wait_until="networkidle")
+        results = page.query_selector_all("#search-results li")
+        first = results[0].query_selector("a").get_attribute("href") if results else "nothing"
+        if first.partition(".html")[0] != answer:
+            faults.append(f"{query!r} finds {first} first, not {answer}")
+        for said in page.query_selector_all("#search-results .context"):
+            if raw := RAW.search(said.inner_text()):
+                faults.append(f"{query!r}: an excerpt shows {raw[0]!r}")
+    return faults
 
 
 def link_faults(links: dict[str, list[str]], ids: dict[str, set[str]], base: str, site: Path):
@@ -311,6 +359,10 @@ def main(argv: list[str] | None = None) -> int:
             measured[name] = measure(page, name, urljoin(base, f"{name}.html"), base, site)
             faults += [(f"{name}.html (print)", fault) for fault in print_faults(page)]
         page.close()
+        if not (options.measure or options.tighten):
+            page = browser.new_page()
+            faults += [("search.html", fault) for fault in search_faults(page, base)]
+            page.close()
         for size, (width, height) in SIZES.items():
             if options.measure or options.tighten:
                 break
@@ -318,7 +370,7 @@ def main(argv: list[str] | None = None) -> int:
             for name in pages:
                 seen, loading = visit(page, urljoin(base, name), base)
                 ids[name], links[name] = set(seen["ids"]), seen["links"]
-                found = loading + page_faults(seen) + slider_faults(page)
+                found = loading + page_faults(seen) + slider_faults(page) + icon_faults(seen, site)
                 found += phone_faults(seen) if size == "phone" else []
                 faults += [(f"{name} ({size})", fault) for fault in found]
                 if options.screenshots:

@@ -102,12 +102,24 @@ def slugs(text: str) -> list[str]:
     return found
 
 
+def _pages(root: Path, entry: dict[str, str]) -> list[str]:
+    """The pages that an entry below a page names, without their suffix."""
+    if "file" in entry:
+        return [entry["file"]]
+    paths = sorted(root.glob(f"{entry['glob']}.*"))
+    return [path.relative_to(root).as_posix().rpartition(".")[0] for path in paths]
+
+
 def toc_files(root: Path) -> list[tuple[str, bool]]:
     """Files of ``_toc.yml`` in reading order, each with whether it is numbered."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     files = [(toc["root"], False)]
     for part in toc.get("parts", []):
-        files += [(entry["file"], bool(part.get("numbered"))) for entry in part["chapters"] or []]
+        for entry in part["chapters"] or []:
+            files.append((entry["file"], bool(part.get("numbered"))))
+            files += [
+                (page, False) for below in entry.get("sections", []) for page in _pages(root, below)
+            ]
     return files
 
 
