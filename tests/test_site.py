@@ -217,6 +217,66 @@ def test_generated_members_are_left_out_of_the_api_page():
     assert skip(None, "method", "total", Pair.total, False, None) is None
 
 
+@pytest.mark.parametrize(
+    ("published", "base"),
+    [("", ""), ("Some-Body/the.book", "https://some-body.github.io/the.book/")],
+)
+def test_one_setting_says_where_the_book_is_published(monkeypatch, published, base):
+    monkeypatch.setenv("BOOK_REPOSITORY", published)
+    config = SimpleNamespace(html_baseurl="", html_theme_options={"logo": "a"})
+    lml_site.set_addresses(None, config)
+    assert config.html_baseurl == base
+    assert config.html_theme_options["logo"] == "a"
+    assert ("launch_buttons" in config.html_theme_options) == bool(published)
+    if published:
+        assert (
+            config.html_theme_options["repository_url"] == "https://github.com/Some-Body/the.book"
+        )
+
+
+@pytest.mark.parametrize("published", ["one", "a/b/c", "https://x.org/a", "a b/c"])
+def test_an_address_that_is_none_stops_the_build(monkeypatch, published):
+    monkeypatch.setenv("BOOK_REPOSITORY", published)
+    with pytest.raises(ExtensionError, match="write owner/name"):
+        lml_site.set_addresses(None, SimpleNamespace(html_theme_options={}))
+
+
+def test_a_page_says_in_its_head_what_it_is():
+    text = nodes.section("", nodes.title("", "T"), paragraph("of ", "$x", " only"))
+    text += nodes.paragraph("", 'What "it" says. ' + "word " * 60)
+    document = nodes.section("", text)
+    app = SimpleNamespace(
+        srcdir=str(ROOT),
+        config=SimpleNamespace(html_baseurl="https://x.org/", root_doc="book/index"),
+    )
+    context = {"title": "A & B", "metatags": "<meta>"}
+    lml_site.describe(app, "book/a", "page.html", context, document)
+    tags = context["metatags"].splitlines()
+    assert tags[0] == "<meta>"
+    assert tags[1].startswith('<meta name="description" content="What &quot;it&quot; says. word')
+    assert len(tags[1]) < 260
+    assert '<meta property="og:title" content="A &amp; B">' in tags
+    assert '<meta property="og:url" content="https://x.org/book/a.html">' in tags
+    lml_site.describe(app, "book/index", "page.html", context, document)
+    assert 'name="citation_author" content="The lml developers"' in context["metatags"]
+
+
+def test_a_published_site_has_a_map(tmp_path):
+    app = SimpleNamespace(
+        outdir=tmp_path,
+        builder=SimpleNamespace(name="html"),
+        config=SimpleNamespace(html_baseurl=""),
+        env=SimpleNamespace(found_docs={"book/b", "book/a"}),
+    )
+    lml_site.write_map(app, None)
+    assert not list(tmp_path.iterdir())
+    app.config.html_baseurl = "https://x.org/y/"
+    lml_site.write_map(app, None)
+    found = re.findall("<loc>(.*)</loc>", (tmp_path / "sitemap.xml").read_text())
+    assert found == ["https://x.org/y/book/a.html", "https://x.org/y/book/b.html"]
+    assert 'href="https://x.org/y/"' in (tmp_path / "404.html").read_text()
+
+
 @pytest.fixture
 def site(tmp_path):
     """Build nothing, but write the redirects of a site with these pages; its folder."""

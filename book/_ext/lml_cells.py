@@ -29,10 +29,12 @@ def define_substitutions(app, config) -> None:
     """Let pages write ``{{ versions }}`` and ``{{ install }}``."""
     names = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book")
     parts = [f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]
+    published = config.html_theme_options.get("repository_url")
+    source = f"git+{published}" if published else "."
     config.myst_substitutions = {
         **config.myst_substitutions,
         "versions": ", ".join(parts),
-        "install": f"`%pip install git+{config.html_theme_options['repository_url']}`",
+        "install": f"`%pip install {source}`",
     }
 
 

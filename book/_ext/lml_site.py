@@ -4,15 +4,24 @@ Pages load neither the scripts of thebe nor Font Awesome's script of half a mega
 draw the same icons, and hold only those that the site shows. Pictures are loaded when the
 reader comes near them. A page that was moved leaves a small page at its old address, as
 ``[tool.lml.redirects]`` says.
+
+``BOOK_REPOSITORY=owner/name`` in the environment says where the book is published: only then have
+the pages launch buttons, links to their sources and canonical addresses, and the
+site a map and a page for dead links.
 """
 
 from __future__ import annotations
 
+import html
+import os
 import posixpath
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 
+import yaml
+from docutils import nodes
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
 from sphinx.errors import ExtensionError
@@ -34,6 +43,72 @@ REDIRECT = """<!DOCTYPE html>
 <body><p>This page has moved: <a href="{relative}">go to the new page</a>.</p></body>
 </html>
 """
+MAP = """<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+{pages}</urlset>
+"""
+LOST = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>There is no such page</title></head>
+<body>
+<h1>There is no such page</h1>
+<p>The <a href="{base}">front page</a> leads to all chapters; <a href="{base}search.html">the
+search</a> finds words.</p>
+</body>
+</html>
+"""
+
+
+def set_addresses(app, config) -> None:
+    """Where the book is published, if it is."""
+    published = os.environ.get("BOOK_REPOSITORY", "")
+    if not published:
+        return
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", published):
+        raise ExtensionError(f"BOOK_REPOSITORY is {published!r}: write owner/name")
+    owner, _, name = published.partition("/")
+    config.html_baseurl = f"https://{owner.lower()}.github.io/{name}/"
+    launch = {
+        "notebook_interface": "jupyterlab",
+        "binderhub_url": "https://mybinder.org",
+        "colab_url": "https://colab.research.google.com",
+    }
+    config.html_theme_options = {
+        **config.html_theme_options,
+        "repository_url": f"https://github.com/{published}",
+        "repository_branch": "main",
+        "use_repository_button": True,
+        "use_edit_page_button": True,
+        "launch_buttons": launch,
+    }
+
+
+def first_words(doctree) -> str:
+    """The first paragraph of a page without its formulas, some thirty words."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if isinstance(paragraph.parent, nodes.section) and not list(paragraph.findall(nodes.math)):
+            return textwrap.shorten(paragraph.astext(), 200, placeholder=" ...")
+    return ""
+
+
+def describe(app, pagename, templatename, context, doctree) -> None:
+    """Say in the head of a page what it is, to search engines and to those who share it."""
+    if doctree is None:
+        return
+    told = {"description": first_words(doctree), "og:title": context["title"]}
+    told |= {"og:description": told["description"], "og:type": "article"}
+    if base := app.config.html_baseurl:
+        told["og:url"] = f"{base}{pagename}.html"
+    if pagename == app.config.root_doc or pagename == "book/index":
+        cited = yaml.safe_load(Path(app.srcdir, "CITATION.cff").read_text(encoding="utf-8"))
+        told["citation_title"] = cited["title"]
+        told["citation_author"] = cited["authors"][0]["name"]
+    tags = [
+        f'<meta {"property" if ":" in name else "name"}="{name}" content="{html.escape(content)}">'
+        for name, content in told.items()
+        if content
+    ]
+    context["metatags"] = "\n".join([context.get("metatags", ""), *tags])
 
 
 def load_late(app, pagename, templatename, context, doctree) -> None:
@@ -117,7 +192,22 @@ def write_redirects(app, exception) -> None:
         page.write_text(REDIRECT.format(relative=relative, canonical=canonical), encoding="utf-8")
 
 
+def write_map(app, exception) -> None:
+    """Write the map of a published site, and its page for dead links."""
+    base = app.config.html_baseurl
+    if exception is not None or app.builder.name != "html" or not base:
+        return
+    pages = "".join(
+        f"<url><loc>{base}{name}.html</loc></url>\n" for name in sorted(app.env.found_docs)
+    )
+    Path(app.outdir, "sitemap.xml").write_text(MAP.format(pages=pages), encoding="utf-8")
+    Path(app.outdir, "404.html").write_text(LOST.format(base=base), encoding="utf-8")
+
+
 def setup(app):
+    app.connect("config-inited", set_addresses, priority=300)
+    app.connect("html-page-context", describe)
+    app.connect("build-finished", write_map)
     app.connect("html-page-context", load_late)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", read_search)
