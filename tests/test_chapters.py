@@ -11,6 +11,7 @@ import ast
 import io
 import re
 import tokenize
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -18,6 +19,7 @@ import pytest
 from tangle import LABEL, ROOT, exported, toc_files
 
 CODE_LINES = 40
+SOLUTION_LINES = 20
 PICTURES = {"image/png", "image/svg+xml"}
 KINDS = ("story", "theory", "workshop", "example", "reference")
 TAUGHT = ("story", "theory")  # pages to learn from: exercises, checks, summary, references
@@ -29,6 +31,12 @@ TAGS = {
 }
 RANDOM = re.compile(r"\b(default_rng|RandomState|check_random_state|random_state|seed)\b")
 CHECK = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
+TO_CODE = re.compile(
+    r"^:::\{admonition\} Exercise (?P<number>\d+) \(code, (?P<level>easy|medium|hard)\)\n"
+    r":class: exercise\n(?P<task>(?:(?!:::).*\n)*):::\s*\Z",
+    re.MULTILINE,
+)
+STARTER = re.compile(r"```python\n(.*?)\n```", re.DOTALL)
 NUMPY_SCALAR = re.compile(r"np\.(u?int|float|longdouble|complex|bool|str_|bytes_|True_|False_)")
 EQ_ROLE = re.compile(r"\{eq\}`(?:[^`<]*<)?([\w:-]+)>?`")
 EQ_IN_DOCSTRING = re.compile(r"eqs?\. ((?:\([\w:-]+\)(?:, and |, | and )?)+)")
@@ -94,7 +102,8 @@ def page_faults(notebook: nbformat.NotebookNode, cited: set[str]) -> list[str]:
 def lesson_faults(notebook: nbformat.NotebookNode) -> list[str]:
     """What is asked of a story or theory page: checks, exercises, summary, references."""
     found = []
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    answers = [cell for _, cell in solved(notebook)]
+    code = [c for c in notebook.cells if c.cell_type == "code" and c not in answers]
     prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     if "```{bibliography}" not in prose or "{cite" not in prose:
         found.append("there are no references (a {cite} and a {bibliography} block)")
@@ -103,10 +112,55 @@ def lesson_faults(notebook: nbformat.NotebookNode) -> list[str]:
     if 3 * checks < taught:
         found.append(f"only {checks} of {taught} code cells check something (a third is asked)")
     exercises = len(re.findall(r":class: exercise\b", prose))
-    solutions = len(re.findall(r":::+\{dropdown\} Solution", prose))
+    solutions = len(re.findall(r":::+\{dropdown\} Solution", prose)) + len(answers)
     if not 3 <= exercises <= 5 or solutions < exercises:
         found.append(f"{exercises} exercises with {solutions} solutions; 3 to 5 are asked")
+    found += coding_faults(notebook)
     found += [f"there is no {h!r}" for h in ("## Summary", "## References") if h not in prose]
+    return found
+
+
+def solved(
+    notebook: nbformat.NotebookNode,
+) -> list[tuple[re.Match[str], nbformat.NotebookNode]]:
+    """The exercises to code that end a cell of text, each with the code cell that follows."""
+    pairs = [
+        (TO_CODE.search(text.source), code)
+        for text, code in pairwise(notebook.cells)
+        if text.cell_type == "markdown" and code.cell_type == "code"
+    ]
+    return [(asked, code) for asked, code in pairs if asked]
+
+
+def coding_faults(notebook: nbformat.NotebookNode) -> list[str]:
+    """What is asked of exercises to code: a starter, an executed solution and its test."""
+    found = []
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    wanted = 2 if notebook.metadata["lml"]["kind"] == "story" else 0
+    pairs = solved(notebook)
+    named = len(re.findall(r"\{admonition\} Exercise \d+ \(code\b", prose))
+    if named < wanted or len(pairs) < named:
+        found.append(
+            f"{len(pairs)} of {named} exercises to code end a cell of text and are followed by the"
+            f" cell that solves them; {wanted} are asked, with (code, easy), (code, medium) or"
+            " (code, hard) in their titles"
+        )
+    for asked, cell in pairs:
+        where = f"exercise {asked['number']}"
+        starter = STARTER.search(asked["task"])
+        starts = ast.parse(starter[1]).body if starter else []
+        functions = [node for node in starts if isinstance(node, ast.FunctionDef)]
+        if not any(ast.get_docstring(f) and ast.unparse(f.body[-1]) == "..." for f in functions):
+            found.append(f"{where} has no starter: a function with a docstring and `...`")
+        defined = {n.name for n in ast.parse(cell.source).body if isinstance(n, ast.FunctionDef)}
+        if not {function.name for function in functions} <= defined:
+            found.append(f"{where}: its solution does not define what the starter names")
+        if not CHECK.search(cell.source):
+            found.append(f"{where}: its solution asserts nothing")
+        if (length := code_lines(cell.source)) > SOLUTION_LINES:
+            found.append(f"{where}: {length} lines of code, at most {SOLUTION_LINES} are allowed")
+        if exported(cell.source) or "unfolded" in cell.metadata.get("tags", []) or cell.outputs:
+            found.append(f"{where}: its solution is exported, not folded, or prints something")
     return found
 
 
@@ -257,6 +311,19 @@ def test_every_cited_equation_exists(book):
     assert not missing, f"cited, but labelled nowhere: {sorted(missing)}"
 
 
+TASK = ''':::{{admonition}} Exercise {number} (code, {level})
+:class: exercise
+
+Double a number.
+
+```python
+def double(x):
+    """Twice a number."""
+    ...
+```
+:::'''
+
+
 def good_chapter() -> nbformat.NotebookNode:
     """A small chapter that keeps the contract; the tests below break it in one place each."""
     new = nbformat.v4
@@ -267,11 +334,16 @@ def good_chapter() -> nbformat.NotebookNode:
         + 3 * (exercise + solution)
         + "## Summary\n\n## References\n\n```{bibliography}\n```\n"
     )
+    tasks = [TASK.format(number=4, level="easy"), TASK.format(number=5, level="hard")]
     source = "rng = np.random.default_rng(0)\nassert rng.random() < 1\nprint(0.5)"
     output = new.new_output("stream", name="stdout", text="0.5\n")
     cell = new.new_code_cell(source, execution_count=1, outputs=[output])
     cell.metadata["tags"] = ["nbval-check-output"]
-    notebook = new.new_notebook(cells=[new.new_markdown_cell(text), cell])
+    cells = [new.new_markdown_cell(text), cell]
+    for count, task in enumerate(tasks, 2):
+        answer = "def double(x):\n    return 2 * x\n\n\nassert double(3) == 6"
+        cells += [new.new_markdown_cell(task), new.new_code_cell(answer, execution_count=count)]
+    notebook = new.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "x", "language": "python"}
     notebook.metadata["lml"] = {"kind": "story"}
     return notebook
@@ -279,7 +351,7 @@ def good_chapter() -> nbformat.NotebookNode:
 
 def figure_cell(source: str, **metadata) -> nbformat.NotebookNode:
     output = nbformat.v4.new_output("display_data", data={"image/png": "aaaa"})
-    cell = nbformat.v4.new_code_cell(source, execution_count=2, outputs=[output])
+    cell = nbformat.v4.new_code_cell(source, execution_count=4, outputs=[output])
     cell.metadata.update(metadata)
     return cell
 
@@ -343,7 +415,7 @@ def test_a_numpy_scalar_as_a_last_line_is_refused(text):
     notebook = good_chapter()
     output = nbformat.v4.new_output("execute_result", data={"text/plain": text}, execution_count=2)
     notebook.cells.append(
-        nbformat.v4.new_code_cell("assert x\nx", execution_count=2, outputs=[output])
+        nbformat.v4.new_code_cell("assert x\nx", execution_count=4, outputs=[output])
     )
     assert f"cell {len(notebook.cells) - 1} prints a numpy scalar" in check(notebook)
     output.data["text/plain"] = "0.5"
@@ -380,12 +452,47 @@ def test_contract_rejects_a_bad_chapter(break_it, said):
     assert said in check(notebook)
 
 
+def _edit(index, old, new):
+    def edit(notebook):
+        assert old in notebook.cells[index].source
+        notebook.cells[index].source = notebook.cells[index].source.replace(old, new)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (_edit(2, " (code, easy)", ""), "1 of 1 exercises to code end a cell"),
+        (_edit(2, "easy", "simple"), "1 of 2 exercises to code end a cell"),
+        (_edit(2, "\n:::", "\n:::\n\nMore."), "1 of 2 exercises to code end a cell"),
+        (lambda nb: nb.cells.pop(3), "1 of 2 exercises to code end a cell"),
+        (_edit(2, "    ...\n", "    return 2 * x\n"), "exercise 4 has no starter"),
+        (_edit(2, '    """Twice a number."""\n', ""), "exercise 4 has no starter"),
+        (_edit(2, "```python", "```text"), "exercise 4 has no starter"),
+        (_edit(5, "double", "twice"), "exercise 5: its solution does not define"),
+        (_edit(5, "assert double", "double"), "exercise 5: its solution asserts nothing"),
+        (_edit(5, "    return", 20 * "    x = x\n" + "    return"), "exercise 5: 23 lines of code"),
+        (lambda nb: nb.cells[5].metadata.update(tags=["unfolded"]), "exercise 5: its solution is"),
+        (_edit(5, "def double", "#| export\ndef double"), "exercise 5: its solution is exported"),
+    ],
+)
+def test_contract_rejects_an_exercise_without_starter_solution_or_test(break_it, said):
+    notebook = good_chapter()
+    assert check(notebook) == ""
+    break_it(notebook)
+    assert said in check(notebook)
+    notebook.metadata["lml"]["kind"] = "workshop"
+    assert "exercise" not in check(notebook)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_exercises_checks_and_references_are_asked_of_pages_to_learn_from(kind):
     notebook = good_chapter()
     notebook.metadata["lml"]["kind"] = kind
     notebook.cells[0].source = "# Only a title"
     notebook.cells[1].source = "seed = 0\nprint(0.5)"
+    notebook.cells = notebook.cells[:2]
     asked = {"no references", "check something", "0 exercises", "'## Summary'", "'## References'"}
     said = check(notebook)
     assert {text for text in asked if text in said} == (asked if kind in TAUGHT else set())

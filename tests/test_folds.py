@@ -99,6 +99,18 @@ def test_a_cell_that_implements_an_equation_is_not_folded(source):
     assert titles(plain, exported=True, before=before) == []
 
 
+def test_a_cell_that_follows_an_exercise_is_its_solution():
+    asked = ":::{admonition} Exercise 3 (code, easy)\n:class: exercise\n\nDo it.\n:::\n"
+    source = "def double(x):\n    return 2 * x\n\n\nassert double(3) == 6"
+    assert titles(source, before=f"## Exercises\n\n{asked}") == ["Solution of exercise 3: 5 lines"]
+    assert covers(folds(Cell(source, before=asked)), source)
+    again = asked.replace("3", "4")
+    assert titles("assert f() == 1", before=asked + again) == ["Solution of exercise 4: 1 line"]
+    for other in (f"{asked}Look:", asked.replace("exercise\n", "erratum\n"), f"{asked}## Summary"):
+        assert titles(source, before=other) == []
+    assert titles(source, before=asked, tags=frozenset({"unfolded"})) == []
+
+
 def test_a_protocol_implements_nothing():
     source = "class _Penalty(Protocol):\n    def value(self, W): ..."
     before = "The penalty is\n\n$$ g $$ (toy-g)"

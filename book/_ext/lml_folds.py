@@ -8,8 +8,9 @@ statements, members of a class and the rest of a docstring.
 
 A cell that implements an equation shows its methods and helpers: its docstrings or comments cite
 the equation, or a labelled equation stands in the text just before it. Pages to look things up
-in, workshop and reference, show their helpers and checks too. Two tags of a cell overrule all this:
-``folded`` folds it, ``unfolded`` leaves it open.
+in, workshop and reference, show their helpers and checks too. A cell just after an exercise is its
+solution, and folded. Two tags of a cell overrule all this: ``folded`` folds it, ``unfolded`` leaves
+it open.
 
 Nothing here knows of Sphinx: `lml_cells` writes the folds into the page.
 """
@@ -29,6 +30,10 @@ PART_LINES = 4  # fewer lines of a cell are not worth a fold
 
 CITED = re.compile(r"\beqs?\.\s+\([\w:-]+\)")
 LABELLED = re.compile(r"\$\$\s*\([\w:-]+\)")
+EXERCISE = re.compile(  # the last thing in a text
+    r"^:::\{admonition\} Exercise (\d+)\b.*\n:class: exercise\n(?:(?!:::).*\n)*:::\s*\Z",
+    re.MULTILINE,
+)
 CHECKS = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
 SHOWS = re.compile(r"\bplt\.show\(\)\s*$")
 SECTION = re.compile(r"^ *(\w[\w ]*)\n *-{3,} *$", re.MULTILINE)
@@ -147,6 +152,8 @@ def continued_classes(source: str) -> list[str]:
 
 def _whole(tree: ast.Module, cell: Cell) -> str:
     """What a cell is as a whole, if that alone folds it."""
+    if asked := EXERCISE.search(cell.before):
+        return f"solution of exercise {asked[1]}"
     if SHOWS.search(cell.source):
         return FIGURE
     if cell.exported:
