@@ -319,7 +319,7 @@ def fista(
     )
 
 
-# book/coding.ipynb#half-of-the-numbers
+# book/coding.ipynb#symmetric-codes-half-of-the-numbers
 class _HalfLoss:
     """`CodeLoss` of a symmetric code that is given by half of its numbers."""
 
@@ -356,7 +356,7 @@ class _HalfLoss:
         return float(0.5 * inner + self.constant), gradient
 
 
-# book/coding.ipynb#half-of-the-numbers
+# book/coding.ipynb#symmetric-codes-half-of-the-numbers
 class _HalfL1:
     """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
 

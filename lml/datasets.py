@@ -586,7 +586,7 @@ def _parse_usps(contents: Sequence[bytes]) -> _Files:
     }
 
 
-# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
+# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-samples
 def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     """Speaker 1..150 of every sample in UCI's order.
 
@@ -596,7 +596,7 @@ def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     return np.where(run <= 120, run, run - 60).astype(np.int16)
 
 
-# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-rows
+# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-samples
 def _parse_isolet(contents: Sequence[bytes]) -> _Files:
     """Arrays from isolet1+2+3+4.data and isolet5.data, plain or .Z, or from a zip of both."""
     if len(contents) == 1:

@@ -161,7 +161,7 @@ def keep_codes(code: Floats, change: Floats) -> Floats:
     return (moved + moved.T) / 2 if is_symmetric(code) else moved
 
 
-# book/dictionary.ipynb#how-far
+# book/dictionary.ipynb#choosing-the-step-length
 @dataclass(frozen=True)
 class DictionaryStep:
     """Outcome of a dictionary step.
@@ -188,7 +188,7 @@ class DictionaryStep:
     n_backtracks: int
 
 
-# book/dictionary.ipynb#how-far
+# book/dictionary.ipynb#choosing-the-step-length
 def line_search(
     objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
     L: Floats,
@@ -241,7 +241,7 @@ def line_search(
     return L, 0.0, before, before, n_backtracks
 
 
-# book/dictionary.ipynb#how-far
+# book/dictionary.ipynb#choosing-the-step-length
 def descend(
     objective: Callable[[Floats], tuple[float, Callable[[], Floats]]],
     L: Floats,

@@ -233,7 +233,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _bounded_rows(codes: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
     """Indices of at most max_rows rows, stratified by class, in their old order."""
     n_classes = codes.max(initial=-1) + 1
@@ -252,7 +252,7 @@ def _bounded_rows(codes: Indices, max_rows: int | None, rng: np.random.RandomSta
     return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def knn_labels(
     metric: FactoredMetric,
     metric_type: str,

@@ -188,7 +188,7 @@ def leading_directions(within: Floats, gamma: Floats, ridge: float, n_directions
     return (half @ _leading_eigenvectors(gamma @ half, n_directions)).T
 
 
-# book/fisher.ipynb#fewer-rows-than-features
+# book/fisher.ipynb#fewer-samples-than-features
 def _centered_gram(X: Matrix) -> Floats:
     """Inner products (n, n) of the centred rows."""
     gram = times_transpose(X, X)
@@ -221,7 +221,7 @@ def fix_signs(V: Floats) -> Floats:
     return V * np.sign(largest)[:, None] / np.sqrt(np.sum(V * V, axis=1))[:, None]
 
 
-# book/fisher.ipynb#fewer-rows-than-features
+# book/fisher.ipynb#fewer-samples-than-features
 def _row_coefficients(
     X: Matrix, codes: Indices, n_directions: int, regularization: float
 ) -> Floats:
@@ -244,7 +244,7 @@ def _row_coefficients(
     return A - A.mean(axis=1, keepdims=True)
 
 
-# book/fisher.ipynb#fewer-rows-than-features
+# book/fisher.ipynb#fewer-samples-than-features
 _SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the identity
 
 
@@ -267,7 +267,7 @@ def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: fl
     return fix_signs(V)
 
 
-# book/fisher.ipynb#fewer-rows-than-features
+# book/fisher.ipynb#fewer-samples-than-features
 def fisher_directions(
     X: MatrixLike, y: LabelsLike, n_directions: int | None = None, regularization: float = 1.0
 ) -> Floats:

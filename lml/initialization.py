@@ -198,7 +198,7 @@ def _complete(L: Floats, X: Matrix, d: int, center: bool, rng: np.random.RandomS
     return L[:d]
 
 
-# book/initialization.ipynb#step-3-how-much-of-each
+# book/initialization.ipynb#step-3-how-many-fisher-directions
 def initial_dictionary(
     X: MatrixLike,
     y: LabelsLike,

@@ -37,7 +37,7 @@ from lml.utils.validation import (
 __all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
 
 
-# book/lmnn.ipynb#target-neighbours
+# book/lmnn.ipynb#target-neighbors
 def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indices:
     """Pair each sample with its nearest samples of the same class.
 
@@ -109,7 +109,7 @@ def _identity_scale(X: Floats, targets: Indices) -> float:
     return 1.0
 
 
-# book/lmnn.ipynb#impostors-without-loops
+# book/lmnn.ipynb#finding-impostors-without-loops
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
@@ -131,7 +131,7 @@ def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
     return np.concatenate(found)
 
 
-# book/lmnn.ipynb#impostors-without-loops
+# book/lmnn.ipynb#finding-impostors-without-loops
 def impostors(
     Z: Floats, y: LabelsLike, targets: Indices, margin: float = 1.0, slack: float = 0.0
 ) -> Indices:
@@ -297,7 +297,7 @@ def lmnn_loss_gradient(
     )
 
 
-# book/lmnn.ipynb#which-impostors-and-for-how-long
+# book/lmnn.ipynb#when-to-search-for-impostors-again
 class _ImpostorSearch:
     """Impostor pairs of moving samples, searched anew only when some may be missing."""
 
@@ -325,7 +325,7 @@ class _ImpostorSearch:
         return self.pairs
 
 
-# book/lmnn.ipynb#the-row-space-is-enough
+# book/lmnn.ipynb#only-the-span-of-the-samples-matters
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = svd(X - X.mean(axis=0))

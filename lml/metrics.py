@@ -419,7 +419,7 @@ class FactoredMetric:
             total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
-    # book/metrics.ipynb#orthonormal-rows
+    # book/metrics.ipynb#eigenvalues-from-a-factor-with-orthonormal-rows
     def _span(self) -> tuple[Floats, Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F = self.factor

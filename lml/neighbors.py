@@ -40,11 +40,11 @@ from lml.utils.validation import (
 
 __all__ = ["MetricKNeighborsClassifier", "accuracy", "k_nearest", "majority_vote"]
 
-# book/neighbors.ipynb#nearest-neighbours-under-a-metric
+# book/neighbors.ipynb#nearest-neighbors-under-a-metric
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
 
 
-# book/neighbors.ipynb#rounding
+# book/neighbors.ipynb#rounding-errors-and-which-scores-to-compute-again
 def _error_scale(metric: FactoredMetric) -> float:
     """The factor before (|x| + |z|)^2 in the error bound of a computed distance.
 

@@ -36,7 +36,7 @@ __all__ = [
     "triplet_margins",
 ]
 
-# book/triplets.ipynb#triplets-what-a-metric-is-asked-to-do
+# book/triplets.ipynb#triplets-which-samples-must-be-closer
 _BLOCK = 2**22  # numbers in the largest temporary array of a block
 
 
@@ -175,7 +175,7 @@ def draw_triplets(
     return np.stack([i, order[start + j], order[k]], axis=1).astype(np.intp)
 
 
-# book/triplets.ipynb#drawing-the-nearest-rows
+# book/triplets.ipynb#drawing-the-nearest-samples
 def _squared_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
     """Squared distances of pairs of samples, from differences: equal samples give equal numbers."""
     out = np.empty(len(rows))
@@ -226,7 +226,7 @@ def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) 
     return np.concatenate(nearest)
 
 
-# book/triplets.ipynb#drawing-the-nearest-rows
+# book/triplets.ipynb#drawing-the-nearest-samples
 def nearest_triplets(
     X: MatrixLike, y: LabelsLike, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:

@@ -286,7 +286,7 @@ def _exact_code(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floa
     return s
 
 
-# book/baselines/ella.ipynb#what-it-costs-and-what-it-must-not-cost
+# book/baselines/ella.ipynb#the-cost-of-a-visit
 class DictionarySums:
     """The running sums A and b of the normal equations, in blocks.
 
@@ -340,7 +340,7 @@ class DictionarySums:
         return vector.reshape(self.shape, order="F")
 
 
-# book/baselines/ella.ipynb#what-it-costs-and-what-it-must-not-cost
+# book/baselines/ella.ipynb#the-cost-of-a-visit
 def solve_dictionary(
     models: Sequence[QuadraticModel],
     codes: Sequence[Floats],

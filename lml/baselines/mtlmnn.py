@@ -163,7 +163,7 @@ def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
     return half + half.T
 
 
-# book/baselines/mtlmnn.ipynb#of-all-tasks-together
+# book/baselines/mtlmnn.ipynb#the-gradient-of-all-tasks-together
 class JointState(NamedTuple):
     """The joint objective at one point, and what its gradient and its bound need."""
 
@@ -259,7 +259,7 @@ class JointProblem:
             own_parts=own,
         )
 
-    # book/baselines/mtlmnn.ipynb#steps
+    # book/baselines/mtlmnn.ipynb#projected-gradient-steps
     def project(self, V: Floats) -> Floats:
         """The nearest feasible stack."""
         bases = self.bases if self.totals else [None, *self.bases]
@@ -288,7 +288,7 @@ class JointProblem:
         return state.linear + least - np.sum(np.sum(G**2, axis=(1, 2)) / (4 * g))
 
 
-# book/baselines/mtlmnn.ipynb#steps
+# book/baselines/mtlmnn.ipynb#projected-gradient-steps
 def _spectral_steps(
     evaluate: Callable[[Floats], JointState],
     project: Callable[[Floats], Floats],
@@ -324,7 +324,7 @@ def _spectral_steps(
         yield V, state
 
 
-# book/baselines/mtlmnn.ipynb#steps
+# book/baselines/mtlmnn.ipynb#projected-gradient-steps
 def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
     """A without its negative eigenvalues; of A = B'NB with orthonormal rows B by way of N."""
     if basis is not None:

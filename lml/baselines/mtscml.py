@@ -226,7 +226,7 @@ def joint_dual_averaging(
     return best, np.array(history)
 
 
-# book/baselines/mtscml.ipynb#when-no-direction-pays
+# book/baselines/mtscml.ipynb#the-penalty-from-which-on-all-weights-are-zero
 def _joint_beta_max(projections: Sequence[Floats], triplets: Sequence[Indices]) -> float:
     """Smallest penalty that makes the weights of all tasks zero, eq. (mtscml-top)."""
     means = np.array([mean_difference(*own) for own in zip(projections, triplets, strict=True)])

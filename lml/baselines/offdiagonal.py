@@ -392,7 +392,7 @@ def hinge_code(
     )
 
 
-# book/baselines/offdiagonal.ipynb#the-diagonal-end-of-the-path
+# book/baselines/offdiagonal.ipynb#the-penalty-from-which-on-the-code-is-diagonal
 def diagonal_code(
     triplet_map: TripletMap,
     ridge: float,

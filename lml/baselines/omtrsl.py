@@ -109,7 +109,7 @@ def multitask_step(
     return W + step * np.multiply.outer(relation[:, task], np.outer(anchor, q)), step
 
 
-# book/baselines/omtrsl.ipynb#the-stream-and-its-two-ends
+# book/baselines/omtrsl.ipynb#the-stream-without-coupling-and-with-infinite-coupling
 def _stream(codes: list[Indices], n_steps: int, random_state: Seed) -> tuple[Indices, Indices]:
     """Triplets in turn: the task of each step, and its rows numbered through all tasks."""
     sizes = [len(own) for own in codes]

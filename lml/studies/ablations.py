@@ -181,7 +181,7 @@ class Unit:
         return own | {"task": task.name, "n_train": len(task.y_train), "n_test": len(task.y_test)}
 
 
-# book/ablations.ipynb#one-the-off-diagonal-penalty
+# book/ablations.ipynb#first-ablation-the-off-diagonal-penalty
 #: Strengths of the penalty, as shares of the strength that makes a code diagonal.
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
 _CONE = {"metric_type": "distance", "psd": True, "n_components": 100}
@@ -204,7 +204,7 @@ class PathPoint:
     off_diagonal: float  # share of the off-diagonal entries that are not zero
 
 
-# book/ablations.ipynb#one-the-off-diagonal-penalty
+# book/ablations.ipynb#first-ablation-the-off-diagonal-penalty
 def penalty_path(
     learner: Any, X: Matrix, y: NDArray[Any], fractions: Iterable[float] = FRACTIONS
 ) -> list[PathPoint]:
@@ -264,7 +264,7 @@ def penalty_path(
     return points
 
 
-# book/ablations.ipynb#one-the-off-diagonal-penalty
+# book/ablations.ipynb#first-ablation-the-off-diagonal-penalty
 def _run_penalty(unit: Unit) -> list[PenaltyRow]:
     """Rows of one task: its error along the path."""
     tasks, _ = unit.tasks()
@@ -283,7 +283,7 @@ def _run_penalty(unit: Unit) -> list[PenaltyRow]:
     ]
 
 
-# book/ablations.ipynb#one-the-off-diagonal-penalty
+# book/ablations.ipynb#first-ablation-the-off-diagonal-penalty
 def best_on_validation(
     rows: Rows, column: str, within: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
@@ -316,7 +316,7 @@ def best_on_validation(
     return [r for r in rows if r[column] == best[tuple(r[n] for n in names)]]
 
 
-# book/ablations.ipynb#two-the-size-of-the-dictionary
+# book/ablations.ipynb#second-ablation-the-size-of-the-dictionary
 #: Sizes of the dictionary, as far as the data set has so many features.
 SIZES = (10, 20, 40, 80, 120, 200)
 _ESTIMATORS = {"oasis": OASIS, "scml": SCML}
@@ -368,7 +368,7 @@ DICTIONARIES: dict[str, Callable[..., dict[str, FactoredMetric]]] = {
 }
 
 
-# book/ablations.ipynb#two-the-size-of-the-dictionary
+# book/ablations.ipynb#second-ablation-the-size-of-the-dictionary
 def _run_size(unit: Unit) -> list[SizeRow]:
     """Rows of one way to move the dictionary: all tasks at all sizes, after the last task."""
     tasks, _ = unit.tasks()
@@ -388,7 +388,7 @@ def _run_size(unit: Unit) -> list[SizeRow]:
     return rows
 
 
-# book/ablations.ipynb#two-the-size-of-the-dictionary
+# book/ablations.ipynb#second-ablation-the-size-of-the-dictionary
 def errors_by(
     rows: Rows,
     column: str,
@@ -432,7 +432,7 @@ def errors_by(
     return {v: split_errors(part, system, task) for v, part in parts.items()}
 
 
-# book/ablations.ipynb#three-what-is-kept-of-old-tasks
+# book/ablations.ipynb#third-ablation-what-is-kept-of-old-tasks
 def _in_coordinates(base: Any, random_state: int, **size: Any) -> LifelongMetricLearner:
     """The lifelong learner; it has no size, and takes as much from other tasks as it finds good."""
     return LifelongMetricLearner(base, random_state=random_state)
@@ -448,7 +448,7 @@ POLICIES: dict[str, Callable[..., Any]] = {
 STEP_SIZE: dict[str, Any] = {"n_components": 120, "code_penalty": 0.01}
 
 
-# book/ablations.ipynb#three-what-is-kept-of-old-tasks
+# book/ablations.ipynb#third-ablation-what-is-kept-of-old-tasks
 def _run_tasks(unit: Unit) -> list[StepRow]:
     """Rows of one policy: the base learner alone, and every task after every step."""
     tasks, _ = unit.tasks()
@@ -464,7 +464,7 @@ def _run_tasks(unit: Unit) -> list[StepRow]:
     ]
 
 
-# book/ablations.ipynb#three-what-is-kept-of-old-tasks
+# book/ablations.ipynb#third-ablation-what-is-kept-of-old-tasks
 def change_since_arrival(rows: Rows, system: str) -> Floats:
     """Mean change of the earlier tasks' errors from their arrival to the end, in points.
 
