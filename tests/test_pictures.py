@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import slider
 from execute import execute, slim
-from lml_pictures import load_late
+from lml_site import load_late
 from tangle import ROOT
 
 STYLE = matplotlib.rc_params_from_file(ROOT / "book" / "matplotlibrc", use_default_template=False)
