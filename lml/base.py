@@ -56,7 +56,8 @@ from lml.state import (
     unpack,
     write_state,
 )
-from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.linalg import dense
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
     check_columns,
@@ -69,6 +70,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     one_of,
+    real,
     whole,
 )
 
@@ -78,6 +80,7 @@ __all__ = [
     "BaseLifelongLearner",
     "LearnerState",
     "Record",
+    "SharedLabelsMixin",
     "base_learner_rule",
 ]
 
@@ -453,3 +456,78 @@ def base_learner_rule(words: Iterable[str]) -> Rule:
         lambda value: named.allows(value) or METRIC_LEARNER.allows(value),
         f"one of {tuple(words)} or a metric learner",
     )
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+class SharedLabelsMixin:
+    """A parameter ``shared_labels``: whether a label means the same class in every task.
+
+    A learner inherits it before `BaseLifelongLearner` and gives ``_joined_means(state, task)``, a
+    dict of labels to class means over several tasks, moved to the mean of the task.
+    """
+
+    shared_labels: bool
+    if TYPE_CHECKING:  # what the learner brings
+
+        def _known_state(self, task: Hashable) -> Any: ...
+
+        def _joined_means(self, state: Any, task: Hashable) -> dict[Any, Floats]: ...
+
+    def shrink_references(
+        self,
+        X: MatrixLike,
+        y: LabelsLike,
+        *,
+        task: Hashable,
+        amount: float = 0.5,
+        shared: float = 0.0,
+    ) -> Floats:
+        """Move reference samples toward the mean of their class, for k nearest neighbors.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        y : array-like of shape (n,)
+            Labels.
+        task : hashable
+            A known task.
+        amount : float in [0, 1], default=0.5
+            0 leaves the samples as they are, 1 puts class means in their place.
+        shared : float in [0, 1], default=0.0
+            Weight, in these means, of the class means over all tasks (for `LifelongPLDA`, of its
+            family), moved to the mean of this one. More than 0 needs ``shared_labels=True``.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
+
+        Notes
+        -----
+        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
+        """
+        real(0, 1).check("amount", amount)
+        real(0, 1).check("shared", shared)
+        if shared and not self.shared_labels:
+            raise ValueError(
+                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
+            )
+        now = copy.copy(self)  # no other thread changes it
+        state = now._known_state(task)
+        samples = check_matrix(X, n_features=state.n_features, order="C")
+        check_columns(now, X)
+        check_consistent_length(samples, y)
+        codes, labels = encode_labels(y)
+        joined = now._joined_means(state, task) if shared else {}
+        references = dense(samples).copy()
+        for code, label in enumerate(labels):
+            own = codes == code
+            target = references[own].mean(axis=0)
+            if label in joined:
+                target = (1 - shared) * target + shared * joined[label]
+            references[own] = (1 - amount) * references[own] + amount * target
+        return references
