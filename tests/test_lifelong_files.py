@@ -329,7 +329,7 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
             assert np.isfinite(learner.transform(make_task(0)[0], task=task)).all()
     assert outcome[False] == 0
     assert outcome[True] > 100
-    assert outcome["read"] > 25
+    assert outcome["read"] > 5
 
 
 @pytest.mark.builds
