@@ -385,9 +385,6 @@ class LifelongMetricLearner(
         self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> _State:
         """The state after a visit."""
-        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
-        n_others = len(state.tasks) - (task in state.tasks)
-
         # the class means of other tasks, where labels mean the same, are samples too
         means = state.means
         n_own = len(y)
@@ -396,17 +393,9 @@ class LifelongMetricLearner(
             X, y = _joined(state, task, own, X, y)
             means = {**means, task: means[task].plus(own) if task in means else own}
 
-        # how much is shared: what made the fewest mistakes, more with every task, or as given
-        mistakes = state.mistakes
-        if self.sharing == "auto":
-            mistakes = self._count_mistakes(state, X, y, n_own, task, base_seed, fold_seed)
-            sharing = _CANDIDATES[int(np.argmin(mistakes))]
-        elif self.sharing == "grow":
-            sharing = 0.9 * n_others / (n_others + 5)
-        else:
-            sharing = float(self.sharing)
-
         # the base learner in the coordinates of what the other tasks have found
+        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
+        sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
         shared = _shared_metric(state, task, sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
@@ -476,7 +465,17 @@ class LifelongMetricLearner(
                 stacklevel=3,
             )
 
-    def _count_mistakes(
+    def _forget_task(self, state: _State, task: Hashable) -> _State:
+        """The state without a task's code, its part of the sum and its record."""
+        tasks = {u: record for u, record in state.tasks.items() if u != task}
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        means = {u: part for u, part in state.means.items() if u != task}
+        total = None
+        if codes:
+            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
+        return replace(state, total=total, codes=codes, means=means, tasks=tasks)
+
+    def _choose_sharing(
         self,
         state: _State,
         X: Matrix,
@@ -485,12 +484,17 @@ class LifelongMetricLearner(
         task: Hashable,
         base_seed: int,
         fold_seed: int,
-    ) -> Floats:
-        """Mistakes of each candidate for m: on half of the own samples, and those before."""
-        before = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
+    ) -> tuple[float, Any]:
+        """m, and the mistakes of its candidates so far; only the first `n_own` samples are asked."""
+        n_others = len(state.tasks) - (task in state.tasks)
+        if self.sharing == "grow":
+            return 0.9 * n_others / (n_others + 5), state.mistakes
+        if self.sharing != "auto":
+            return float(self.sharing), state.mistakes
+
+        # learn from half of the own samples and what has joined them, ask the other half
+        total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
         learned, asked = _halves(y[:n_own], fold_seed)
-        if not len(asked) or len(state.tasks) == (task in state.tasks):
-            return before  # nobody to ask, or nothing to share
         learned = np.r_[learned, n_own : len(y)]
 
         def mistakes(sharing: float) -> int:
@@ -502,18 +506,10 @@ class LifelongMetricLearner(
             nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
             return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
 
-        calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
-        return before + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
-
-    def _forget_task(self, state: _State, task: Hashable) -> _State:
-        """The state without a task's code, its part of the sum and its record."""
-        tasks = {u: record for u, record in state.tasks.items() if u != task}
-        codes = {u: code for u, code in state.codes.items() if u != task}
-        means = {u: part for u, part in state.means.items() if u != task}
-        total = None
-        if codes:
-            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
-        return replace(state, total=total, codes=codes, means=means, tasks=tasks)
+        if len(asked) and n_others:  # somebody to ask, and something to share
+            calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
+            total = total + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+        return _CANDIDATES[int(np.argmin(total))], total
 
     def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:
         """Class means of the other tasks, moved to this one: more references for k-NN.
@@ -642,6 +638,17 @@ def _are_labels(classes: Any) -> bool:
     return type(classes) is tuple and len(set(classes)) == len(classes)
 
 
+_MEANS = RecordField(
+    _class_means_of_parts,
+    {
+        "labels": ValueField(Rule(_are_labels, "a tuple of different labels")),
+        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
+        "means": ArrayField(("c", "D")),
+    },
+)
+
+
+# book/lifelong.ipynb#the-learner
 _METRIC = RecordField(
     _metric_of_parts,
     {
@@ -650,14 +657,6 @@ _METRIC = RecordField(
         "core": ArrayField((None,)),
     },
     lambda metric: {"alpha": metric.alpha, "factor": metric.factor, "core": metric.core},
-)
-_MEANS = RecordField(
-    _class_means_of_parts,
-    {
-        "labels": ValueField(Rule(_are_labels, "a tuple of different labels")),
-        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
-        "means": ArrayField(("c", "D")),
-    },
 )
 _RECORD = RecordField(
     TaskRecord,

@@ -766,6 +766,9 @@ _BASES: dict[str, list[Any]] = {
     "LMNN": [LMNN(max_iter=200, tol=0.01, shrinkage=s) for s in (0.01, 0.001)],
     "SCML": [SCML(beta=b) for b in (1e-4, 1e-2)],
 }
+
+
+# book/streams.ipynb#systems-and-studies
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
     **{
