@@ -846,17 +846,14 @@ class Study:
         """(split, order, system), split by split; labels are shared where they mean the same."""
         protocol = STREAMS[dataset]
         needs = ("keyed", "joined")  # in the names of those that need labels in common
-        own = {
-            name
-            for name in FOLLOWERS
-            if protocol.shared_labels or not any(word in name for word in needs)
-        }
+        own = {s for s in FOLLOWERS if protocol.shared_labels or not any(n in s for n in needs)}
         own -= set(SYSTEMS) - set(protocol.systems())
         splits = range(100, 100 + (self.n_splits if n_splits is None else n_splits))
         systems = [name for name in self.systems if name in own]
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
+# book/streams.ipynb#systems-and-studies
 def _as_it_comes(base: str) -> tuple[str, str]:
     """The lifelong learner with a base learner, and that alone."""
     return f"{base}, as it comes", f"{base}, nothing shared"
