@@ -194,6 +194,7 @@ class ClassMeans(Record):
         return ClassMeans(labels, counts, sums / counts[:, None])
 
 
+# book/lifelong.ipynb#labels-in-common
 def _from_others(
     state: "_State", task: Hashable, own: ClassMeans, most: int
 ) -> tuple[Floats, list[Any]]:
