@@ -43,8 +43,10 @@ from sklearn.utils import check_consistent_length, check_random_state
 from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
+    ArrayField,
     Field,
     OptionalField,
+    RecordField,
     SizeField,
     ValueField,
     decode_parameters,
@@ -75,9 +77,12 @@ from lml.utils.validation import (
 )
 
 __all__ = [
+    "CLASS_MEANS",
     "COMMON_FIELDS",
+    "LABELS",
     "BaseLearnerMixin",
     "BaseLifelongLearner",
+    "ClassMeans",
     "LearnerState",
     "Record",
     "SharedLabelsMixin",
@@ -456,6 +461,78 @@ def base_learner_rule(words: Iterable[str]) -> Rule:
         lambda value: named.allows(value) or METRIC_LEARNER.allows(value),
         f"one of {tuple(words)} or a metric learner",
     )
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+@dataclass(frozen=True, eq=False)
+class ClassMeans(Record):
+    """Label, size and mean of each class of a task.
+
+    Attributes
+    ----------
+    labels : tuple of length c
+    counts : ndarray of int, shape (c,)
+    means : ndarray of shape (c, n_features)
+    """
+
+    labels: tuple[Any, ...]
+    counts: Indices
+    means: Floats
+
+    @property
+    def center(self) -> Floats:
+        """The mean of all samples."""
+        return self.counts @ self.means / self.counts.sum()
+
+    def centered(self) -> "ClassMeans":
+        """The means from the mean of all samples."""
+        return replace(self, means=self.means - self.center)
+
+    def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
+        """Class means of other tasks, moved to this one, and their labels; of its classes only."""
+        found = [
+            (label, mean)
+            for other in others
+            for label, mean in zip(other.labels, other.centered().means)
+            if label in self.labels
+        ]
+        means = np.array([mean for _, mean in found]).reshape(-1, self.means.shape[1])
+        return self.center + means, [label for label, _ in found]
+
+    def plus(self, other: "ClassMeans") -> "ClassMeans":
+        """The class means of the samples of both."""
+        labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
+        counts = np.zeros(len(labels), dtype=int)
+        sums = np.zeros((len(labels), self.means.shape[1]))
+        for part in (self, other):
+            place = [labels.index(label) for label in part.labels]
+            counts[place] += part.counts
+            sums[place] += part.counts[:, None] * part.means
+        return ClassMeans(labels, counts, sums / counts[:, None])
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+def _restored_means(*, labels: tuple[Any, ...], counts: Indices, means: Floats) -> ClassMeans:
+    """Class means of a file, with a label each."""
+    expect(len(labels) == len(counts), "labels of class means", labels, f"{len(counts)} labels")
+    return ClassMeans(labels, counts, means)
+
+
+def _are_labels(labels: Any) -> bool:
+    return type(labels) is tuple and len(set(labels)) == len(labels)
+
+
+#: Labels as they are stored.
+LABELS = ValueField(Rule(_are_labels, "a tuple of different labels"))
+#: How a `ClassMeans` is stored.
+CLASS_MEANS = RecordField(
+    _restored_means,
+    {
+        "labels": LABELS,
+        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
+        "means": ArrayField(("c", "D")),
+    },
+)
 
 
 # book/shell.ipynb#labels-that-mean-the-same-in-every-task

@@ -17,11 +17,13 @@ import numpy as np
 from scipy import linalg, sparse
 
 from lml.base import (
+    CLASS_MEANS,
     COMMON_FIELDS,
+    LABELS,
     BaseLearnerMixin,
     BaseLifelongLearner,
+    ClassMeans,
     LearnerState,
-    Record,
     SharedLabelsMixin,
     base_learner_rule,
 )
@@ -37,7 +39,7 @@ from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import Rule, flag, jobs, one_of, optional, real, seed, whole
 
-__all__ = ["ClassMeans", "LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
+__all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
 
 # book/lifelong.ipynb#the-shared-metric
@@ -158,63 +160,12 @@ def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
 
 
 # book/lifelong.ipynb#labels-in-common
-@dataclass(frozen=True, eq=False)
-class ClassMeans(Record):
-    """Label, size and mean of each class of a task.
-
-    Attributes
-    ----------
-    labels : tuple of length c
-    counts : ndarray of int, shape (c,)
-    means : ndarray of shape (c, n_features)
-    """
-
-    labels: tuple[Any, ...]
-    counts: Indices
-    means: Floats
-
-    @property
-    def center(self) -> Floats:
-        """The mean of all samples."""
-        return self.counts @ self.means / self.counts.sum()
-
-    def centered(self) -> "ClassMeans":
-        """The means from the mean of all samples."""
-        return replace(self, means=self.means - self.center)
-
-    def plus(self, other: "ClassMeans") -> "ClassMeans":
-        """The class means of the samples of both."""
-        labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
-        counts = np.zeros(len(labels), dtype=int)
-        sums = np.zeros((len(labels), self.means.shape[1]))
-        for part in (self, other):
-            place = [labels.index(label) for label in part.labels]
-            counts[place] += part.counts
-            sums[place] += part.counts[:, None] * part.means
-        return ClassMeans(labels, counts, sums / counts[:, None])
-
-
-# book/lifelong.ipynb#labels-in-common
-def _from_others(
-    state: "_State", task: Hashable, own: ClassMeans, most: int
-) -> tuple[Floats, list[Any]]:
-    """Class means of the last other tasks, eq. (shared-joined), and labels: those of the task."""
-    others = [means.centered() for u, means in state.means.items() if u != task]
-    found = [
-        (label, mean)
-        for part in others[-most:]
-        for label, mean in zip(part.labels, part.means)
-        if label in own.labels
-    ]
-    means = np.array([mean for _, mean in found]).reshape(-1, state.n_features)
-    return own.center + means, [label for label, _ in found]
-
-
 def _joined(
     state: "_State", task: Hashable, own: ClassMeans, X: Matrix, y: Indices
 ) -> tuple[Matrix, Indices]:
-    """The samples of a visit and the class means of other tasks, with their classes."""
-    means, labels = _from_others(state, task, own, _MOST_JOINED)
+    """The samples of a visit and the class means of the last other tasks, eq. (shared-joined)."""
+    others = [means for u, means in state.means.items() if u != task]
+    means, labels = own.from_others(others[-_MOST_JOINED:])
     classes = np.array([own.labels.index(label) for label in labels], dtype=y.dtype)
     if sparse.issparse(X):
         samples = sparse.vstack([X, sparse.csr_array(means)], format="csr")
@@ -536,7 +487,8 @@ class LifelongMetricLearner(
         Derived in chapter 16 (lifelong), eq. (shared-joined).
         """
         state = self._known_state(task)
-        return _from_others(state, task, _known_means(state, task), len(state.means))
+        others = [means for u, means in state.means.items() if u != task]
+        return _known_means(state, task).from_others(others)
 
     def _joined_means(self, state: _State, task: Hashable) -> dict[Any, Floats]:
         """Label to the mean of the class over all tasks, moved to the mean of this one."""
@@ -593,7 +545,7 @@ class LifelongMetricLearner(
                 "tasks": TableField(_RECORD),
                 "total": OptionalField(_METRIC),
                 "codes": TableField(_METRIC),
-                "means": TableField(_MEANS),
+                "means": TableField(CLASS_MEANS),
                 "mistakes": OptionalField(ArrayField((len(_CANDIDATES),))),
                 "sharing": ValueField(real(0, 1)),
                 "metric_type": ValueField(one_of("similarity", "distance")),
@@ -629,26 +581,6 @@ def _restored_state(**parts: Any) -> _State:
     return _State(**parts)
 
 
-def _class_means_of_parts(*, labels: tuple[Any, ...], counts: Indices, means: Floats) -> ClassMeans:
-    """Class means of a file, with a label each."""
-    expect(len(labels) == len(counts), "labels of class means", labels, f"{len(counts)} labels")
-    return ClassMeans(labels, counts, means)
-
-
-def _are_labels(classes: Any) -> bool:
-    return type(classes) is tuple and len(set(classes)) == len(classes)
-
-
-_MEANS = RecordField(
-    _class_means_of_parts,
-    {
-        "labels": ValueField(Rule(_are_labels, "a tuple of different labels")),
-        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
-        "means": ArrayField(("c", "D")),
-    },
-)
-
-
 # book/lifelong.ipynb#the-learner
 _METRIC = RecordField(
     _metric_of_parts,
@@ -663,7 +595,7 @@ _RECORD = RecordField(
     TaskRecord,
     {
         "number": ValueField(whole(0)),
-        "classes": ValueField(Rule(_are_labels, "a tuple of different labels")),
+        "classes": LABELS,
         "n_samples": ValueField(whole(1)),
         "n_visits": ValueField(whole(1)),
         "sharing": ValueField(real(0, 1)),
