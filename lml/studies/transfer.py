@@ -879,8 +879,7 @@ STUDIES = {
     "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
-    "tunedlmnn": Study(("isolet",),
-        ("LMNN shared", "LMNN alone", "LMNN shared, joined", "LMNN shared, enrolled")),
+    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone", "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
 }  # fmt: skip
