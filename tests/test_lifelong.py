@@ -61,6 +61,16 @@ def learned_by_definition(base, X, y, P, seed):
     return (M + M.T) / 2
 
 
+def joined_by_definition(X, y, others):
+    """The samples of a task, then the class means of others, from their samples."""
+    rows, labels = [X], [y]
+    for A, b in others:
+        for c in sorted(set(b) & set(y)):
+            rows.append([A[b == c].mean(axis=0) - A.mean(axis=0) + X.mean(axis=0)])
+            labels.append([c])
+    return np.concatenate(rows), np.concatenate(labels)
+
+
 def read_by_definition(W, P):
     R = linalg.sqrtm(P).real
     return R @ W @ R
@@ -108,32 +118,39 @@ class Watched(OASIS):
         return super().fit(X, y)
 
 
-def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out():
-    learner = make_learner(Watched(n_steps=300), n_components=7, code_rank=None)
-    candidates, total, chosen = [0.0, 0.3, 0.6, 0.9], np.zeros(4), []
+@pytest.mark.parametrize("shared_labels", [False, True])
+def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out(shared_labels):
+    learner = make_learner(
+        Watched(n_steps=300), n_components=7, code_rank=None, shared_labels=shared_labels
+    )
+    candidates, total, chosen, before = [0.0, 0.3, 0.6, 0.9], np.zeros(4), [], {}
     for visit, task in enumerate([0, 1, 2, 3, 0]):
         X, y = make_task(visit % 2, n=31, n_classes=2)  # 16 and 15: 8 of each are learned
         X[:, 2:] += 0.5 * np.random.default_rng(visit).normal(size=(31, 5))
         others = [W.to_dense() for u, W in learner.codes_.items() if u != task] if visit else []
+        given = [part for u, part in before.items() if u != task] if shared_labels else []
+        rows, classes = joined_by_definition(X, y, given)
+        n_means = len(rows) - 31
+        before.setdefault(task, (X, y))
         Watched.seen.clear()
         learner.partial_fit(X, y, task=task)
         assert len(Watched.seen) == (5 if visit else 1)
         for m, (Z, labels) in zip(candidates if visit else (), Watched.seen):
             P = shared_by_definition(others, m, 7)
             # which samples were given: those whose directions in shared coordinates are the same
-            images = X @ linalg.sqrtm(P).real
+            images = rows @ linalg.sqrtm(P).real
             images /= np.linalg.norm(images, axis=1, keepdims=True)
             units = Z / np.linalg.norm(Z, axis=1, keepdims=True)
             own = (units @ images.T).argmax(axis=1)
             assert_allclose(units, images[own], atol=1e-6)
-            assert len(set(own)) == 16
-            assert np.bincount(labels).tolist() == [8, 8]
-            np.testing.assert_array_equal(labels, y[own])
+            assert len(set(own)) == 16 + n_means
+            assert np.bincount(classes[own[own < 31]]).tolist() == [8, 8]
+            np.testing.assert_array_equal(labels, classes[own])
             rest = np.setdiff1d(np.arange(31), own)
             seed = base_seed(0, task, n_visits=int(visit == 4))
-            W = learned_by_definition(OASIS(n_steps=300), X[own], y[own], P, seed)
-            scores = X[rest] @ read_by_definition(W, P) @ X[own].T
-            total[candidates.index(m)] += np.sum(y[own][scores.argmax(axis=1)] != y[rest])
+            W = learned_by_definition(OASIS(n_steps=300), rows[own], classes[own], P, seed)
+            scores = X[rest] @ read_by_definition(W, P) @ rows[own].T
+            total[candidates.index(m)] += np.sum(classes[own][scores.argmax(axis=1)] != y[rest])
         if visit:
             np.testing.assert_array_equal(learner._state.mistakes, total)
         chosen.append(candidates[int(total.argmin())])
@@ -175,6 +192,129 @@ def test_the_metric_is_the_code_between_roots_of_what_the_others_found(digits, b
         P = shared_by_definition([V for u, V in codes.items() if u != name], 0.7, 64)
         M = read_by_definition(W, P)
         assert_allclose(learner.metric_matrix(name), M, atol=1e-7 * np.abs(W).max())
+
+
+# --- labels in common ---------------------------------------------------------------------
+
+
+def several_tasks():
+    """Four tasks whose labels are shared, with other means, sizes and a class that one lacks."""
+    tasks = {}
+    for number, name in enumerate(("a", "b", "c", "d")):
+        X, y = make_task(number, n=24 + 3 * number)
+        kept = y < (2 if name == "b" else 3)
+        tasks[name] = X[kept] + number, y[kept]
+    return tasks
+
+
+def joined_learner(base=BASES[0], **parameters):
+    given = {"n_components": 7, "code_rank": None, "sharing": 0.5, "shared_labels": True}
+    return make_learner(base, **{**given, **parameters})
+
+
+@pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
+def test_class_means_of_other_tasks_are_samples_when_a_task_is_learned(base):
+    learner, codes, before = joined_learner(base), [], []
+    for number, (name, (X, y)) in enumerate(several_tasks().items()):
+        learner.partial_fit(X, y, task=name)
+        rows, classes = joined_by_definition(X, y, before)
+        P = shared_by_definition(codes, 0.5, 7)
+        codes.append(learned_by_definition(base, rows, classes, P, base_seed(0, number)))
+        before.append((X, y))
+        assert_allclose(learner.codes_[name].to_dense(), codes[-1], rtol=1e-5, atol=1e-6)
+        assert learner.tasks_[name].n_samples == len(y)
+    rows, labels = learner.class_means_of_others(task="b")
+    X, y = before[1]
+    expected, classes = joined_by_definition(X, y, [before[0], *before[2:]])
+    assert_allclose(rows, expected[len(y) :], atol=1e-12)
+    assert labels == classes[len(y) :].tolist()
+
+
+def test_class_means_of_a_task_that_comes_back_are_those_of_all_its_samples():
+    tasks = several_tasks()
+    X, y = tasks["a"]
+    first = y < 2  # a label that the first visit does not have
+    parts, whole = joined_learner(), joined_learner()
+    for one, visits in ((parts, [first, ~first | (np.arange(len(y)) > 12)]), (whole, [y < 3])):
+        for visit in visits:
+            one.partial_fit(X[visit], y[visit], task="a")
+        one.partial_fit(*tasks["c"], task="c")
+    seen = np.concatenate([X[first], X[~first | (np.arange(len(y)) > 12)]])
+    labels = np.concatenate([y[first], y[~first | (np.arange(len(y)) > 12)]])
+    found, theirs = parts.class_means_of_others(task="c")
+    expected, classes = joined_by_definition(*tasks["c"], [(seen, labels)])
+    n_own = len(tasks["c"][1])
+    assert_allclose(found, expected[n_own:], atol=1e-12)
+    assert theirs == classes[n_own:].tolist()
+    parts.forget("a")
+    assert len(parts.class_means_of_others(task="c")[0]) == 0
+    assert parts.state_parts_["class means"] == 8 * 3 * (7 + 1)
+
+
+def test_the_means_of_ten_tasks_are_samples_and_those_of_all_are_references():
+    learner = joined_learner(Watched(n_steps=5))
+    for number in range(14):
+        Watched.seen.clear()
+        learner.partial_fit(*make_task(number), task=number)
+        (Z, _), *more = Watched.seen
+        assert not more
+        assert len(Z) == 30 + 3 * min(number, 10)
+    assert len(learner.class_means_of_others(task=0)[0]) == 3 * 13
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(("amount", "shared"), [(0.0, 0.5), (0.4, 0.0), (0.4, 0.3), (1.0, 1.0)])
+def test_references_move_toward_the_class_means_of_one_task_or_of_all(form, amount, shared):
+    tasks = several_tasks()
+    learner = joined_learner()
+    for name, (X, y) in tasks.items():
+        learner.partial_fit(X, y, task=name)
+    X, y = tasks["c"]
+    found = learner.shrink_references(form(X), y, task="c", amount=amount, shared=shared)
+    centered = np.concatenate([A - A.mean(axis=0) for A, _ in tasks.values()])
+    labels = np.concatenate([b for _, b in tasks.values()])
+    for x, label, moved in zip(X, y, found):
+        joined = X.mean(axis=0) + centered[labels == label].mean(axis=0)
+        target = (1 - shared) * X[y == label].mean(axis=0) + shared * joined
+        assert_allclose(moved, (1 - amount) * x + amount * target, atol=1e-12)
+
+
+def test_labels_in_common_with_many_sparse_features_give_the_metrics_of_dense_ones():
+    models = []
+    for form in (np.asarray, sparse.csr_array):
+        learner = joined_learner(n_components=60)
+        for number in range(3):
+            X, y = make_task(number, n_features=60)
+            X[np.abs(X) < 0.5] = 0.0
+            learner.partial_fit(form(X), y, task=number)
+        models.append(learner)
+    for task in range(3):
+        assert_allclose(*(model.metric_matrix(task) for model in models), atol=1e-8)
+
+
+def test_labels_in_common_are_used_from_the_visit_on_that_asks_for_them():
+    tasks = several_tasks()
+    learner = joined_learner(shared_labels=False).partial_fit(*tasks["a"], task="a")
+    X, y = tasks["a"]
+    assert learner.state_parts_["class means"] == 0
+    with pytest.raises(ValueError, match=r"shared=0\.5 needs shared_labels=True"):
+        learner.shrink_references(X, y, task="a", shared=0.5)
+    learner.set_params(shared_labels=True).partial_fit(*tasks["c"], task="c")
+    for read in (
+        lambda: learner.class_means_of_others(task="a"),
+        lambda: learner.shrink_references(X, y, task="a", shared=0.5),
+    ):
+        with pytest.raises(ValueError, match="'a' was learned with shared_labels=False"):
+            read()
+    assert learner.class_means_of_others(task="c")[1] == []
+    assert_allclose(learner.shrink_references(X, y, task="a", amount=0.0), X)
+    with pytest.raises(ValueError, match="task 'x' is not known"):
+        learner.class_means_of_others(task="x")
+    with pytest.raises(ValueError, match="shared_labels=1"):
+        learner.set_params(shared_labels=1).partial_fit(*tasks["d"], task="d")
+
+
+# --- what is shared -----------------------------------------------------------------------
 
 
 def test_a_task_that_arrives_does_not_see_itself(digits):

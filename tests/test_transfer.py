@@ -9,9 +9,10 @@ import pytest
 from plda_streams import axes_by_hand
 from sklearn.linear_model import LogisticRegression
 
-from lml.datasets import load_digits_tasks, load_usps_tasks
+from lml.datasets import load_digits_tasks, load_few_shot_digits, load_usps_tasks
 from lml.evaluation import backward_transfer, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
+from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
 from lml.plda.model import task_moments
@@ -193,6 +194,22 @@ def test_the_way_to_enrol_that_validation_prefers_is_asked():
         assert step.validation_error == pytest.approx(best.validation_error)
         np.testing.assert_array_equal(step.errors, best.errors)
     assert len({step.parameters.get("pull", 0.0) for step in chosen}) > 1
+
+
+def test_class_means_of_other_tasks_are_asked_for_as_references():
+    tasks = load_few_shot_digits(n_tasks=3, random_state=0)
+    learner = LifelongMetricLearner(OASIS(n_steps=100), sharing=0.5, shared_labels=True)
+    protocol = Protocol(load_few_shot_digits, n_folds=2)
+    step = follow_learner([learner], tasks, protocol, 3, [{"others": 1.0}])[-1]
+    twin = prepared(learner, 3)
+    for task in protocol.final(tasks):
+        twin.partial_fit(task.X_train, task.y_train, task=task.name)
+    for task, error in zip(protocol.final(tasks), step.errors, strict=True):
+        means, labels = twin.class_means_of_others(task=task.name)
+        references = np.concatenate([task.X_train, means])
+        found, _ = k_nearest(twin.task_metric(task.name), task.X_test, references, "similarity", 1)
+        answers = np.concatenate([task.y_train, labels])[found[:, 0]]
+        assert error == pytest.approx(np.mean(answers != task.y_test))
 
 
 @pytest.mark.parametrize("ways", [[], {"pull": 1.0}, None])

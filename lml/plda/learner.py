@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_consistent_length
 
-from lml.base import BaseLifelongLearner
-from lml.fisher import class_means
+from lml.base import BaseLifelongLearner, SharedLabelsMixin
 from lml.penalties import OffDiagonalL1
 from lml.plda.model import (
     LogRatioMetric,
@@ -49,13 +47,11 @@ from lml.plda.statistics import (
 )
 from lml.single_task import TaskMetricsMixin
 from lml.state import RecordField
-from lml.utils.linalg import dense
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
     check_columns,
     check_matrix,
-    encode_labels,
     flag,
     one_of,
     optional,
@@ -104,7 +100,7 @@ def _numbers(count: int, most: float, single: bool = False) -> Rule:
     return Rule(allows, f"'auto', {'a number or ' * single}{count} numbers, each {part.wanted}")
 
 
-class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
+class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDAState]):
     """Tasks one after another, each with the log-ratio of its own two-covariance model.
 
     Parameters
@@ -448,69 +444,15 @@ class LifelongPLDA(TaskMetricsMixin, BaseLifelongLearner[PLDAState]):
         return metric.embed(X) if role is None else metric.map_rows(X, role)
 
     # book/plda.ipynb#references-that-know-their-class
-    def shrink_references(
-        self,
-        X: MatrixLike,
-        y: LabelsLike,
-        *,
-        task: Hashable,
-        amount: float = 0.5,
-        shared: float = 0.0,
-    ) -> Floats:
-        """Move reference samples toward the mean of their class, for k nearest neighbors.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, n_features)
-        y : array-like of shape (n,)
-            Labels.
-        task : hashable
-            A known task.
-        amount : float in [0, 1], default=0.5
-            0 leaves the samples as they are, 1 puts class means in their place.
-        shared : float in [0, 1], default=0.0
-            Weight, in these means, of those of all tasks that the task shares with. More than 0
-            needs ``shared_labels=True``.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features)
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
-
-        Notes
-        -----
-        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
-        """
-        real(0, 1).check("amount", amount)
-        real(0, 1).check("shared", shared)
-        if shared and not self.shared_labels:
-            raise ValueError(
-                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
-            )
-        now = copy.copy(self)
-        state, memory = now._known_memory(task)
-        rows = check_matrix(X, n_features=state.n_features, order="C")
-        check_columns(now, X)
-        check_consistent_length(rows, y)
-        codes, labels = encode_labels(y)
-        targets = class_means(rows, codes)[1]
-        if shared:
-            basis = span_basis(state.dictionary)
-            joined = state.pool(memory.family).joined
-            if joined is None:  # labels are shared only since the last visit
-                members = [u for u, m in state.tasks.items() if m.family == memory.family]
-                joined = reduce(merge_moments, state.moments(members, basis).values())
-            theirs = memory.mean + joined.means @ basis
-            place = {label: number for number, label in enumerate(joined.labels)}
-            for number, label in enumerate(labels):
-                if label in place:
-                    targets[number] *= 1 - shared
-                    targets[number] += shared * theirs[place[label]]
-        return (1 - amount) * dense(rows) + amount * targets[codes]
+    def _joined_means(self, state: PLDAState, task: Hashable) -> dict[Any, Floats]:
+        """Label to the class mean over a task's family, at the task's mean, eq. (plda-targets)."""
+        memory = state.tasks[task]
+        basis = span_basis(state.dictionary)
+        joined = state.pool(memory.family).joined
+        if joined is None:  # labels are shared only since the last visit
+            members = [u for u, m in state.tasks.items() if m.family == memory.family]
+            joined = reduce(merge_moments, state.moments(members, basis).values())
+        return dict(zip(joined.labels, memory.mean + joined.means @ basis))
 
     # book/plda.ipynb#a-task-that-has-not-come-and-one-that-is-forgotten
     def shared_metric(self, mean: ArrayLike | None = None) -> LogRatioMetric:

@@ -566,14 +566,19 @@ def follow_learner(
 def _enrolled_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
-    """Errors of a learner on a part of a known task for each way to enrol and each k."""
+    """Errors of a learner on a part of a known task for each way to enrol and each k.
+
+    A way has the amount of `shrink_references` ("pull") and its weight of all tasks ("common"), and
+    whether the class means of other tasks are references, too ("others").
+    """
     kind = learner.metric_type_
     metric = learner.task_metric(task.name)
     metric = metric.psd() if kind == "distance" else metric
     errors = []
     for way in enrolled:
         references = task.X_train
-        if way:
+        labels = task.y_train
+        if "pull" in way:
             references = learner.shrink_references(
                 references,
                 task.y_train,
@@ -581,8 +586,12 @@ def _enrolled_errors(
                 amount=way["pull"],
                 shared=way.get("common", 0.0),
             )
+        if "others" in way:
+            means, theirs = learner.class_means_of_others(task=task.name)
+            references = np.concatenate([references, means])
+            labels = np.concatenate([labels, theirs])
         scores = pairwise_scores(metric, getattr(task, f"X_{part}"), references, kind)
-        errors.append(_shares(scores, task.y_train, getattr(task, f"y_{part}"), ks))
+        errors.append(_shares(scores, labels, getattr(task, f"y_{part}"), ks))
     return errors
 
 
@@ -725,6 +734,7 @@ _OURS = {
 }
 _PULLS: list[dict[str, float]] = [{}, {"pull": 0.5}, {"pull": 1.0}]
 _MEANS = [{"pull": 1.0, "common": 0.5}]  # class means, half their own
+_OTHERS = [{"others": 1.0}]  # those of other tasks beside the samples
 _CHOICE: _Systems = {
     **{name: partial(follow_learner, [learner]) for name, learner in _OURS.items()},
     **{
@@ -737,14 +747,18 @@ _CHOICE: _Systems = {
 
 
 # book/streams.ipynb#systems-and-studies
-def _in_coordinates(bases: Sequence[Any], weights: Sequence[float]) -> Callable[..., list[Step]]:
+def _in_coordinates(
+    bases: Sequence[Any],
+    weights: Sequence[float],
+    enrolled: Sequence[Mapping[str, float]] = ({},),
+    shared_labels: bool = False,
+) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
+    whole = LifelongMetricLearner(n_components=617, code_rank=None, shared_labels=shared_labels)
     variants = [
-        LifelongMetricLearner(base, sharing=m, n_components=617, code_rank=None)
-        for m in weights
-        for base in bases
+        clone(whole).set_params(base_learner=base, sharing=m) for m in weights for base in bases
     ]
-    return partial(follow_learner, variants)
+    return partial(follow_learner, variants, enrolled=enrolled)
 
 
 _BASES: dict[str, list[Any]] = {
@@ -752,12 +766,17 @@ _BASES: dict[str, list[Any]] = {
     "LMNN": [LMNN(max_iter=200, tol=0.01, shrinkage=s) for s in (0.01, 0.001)],
     "SCML": [SCML(beta=b) for b in (1e-4, 1e-2)],
 }
+
+
+# book/streams.ipynb#systems-and-studies
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
     **{
         f"{name} shared": _in_coordinates(bases, (0.0, 0.4, 0.8) + (0.2, 0.6) * (name == "OASIS"))
         for name, bases in _BASES.items()
     },
+    "LMNN shared, enrolled": _in_coordinates(_BASES["LMNN"], (0.0, 0.4, 0.8), _PULLS),
+    "LMNN shared, joined": _in_coordinates(_BASES["LMNN"], (0.4, 0.8), _OTHERS, True),
     **{
         f"{n}, as it comes": partial(follow_learner, [LifelongMetricLearner(n.lower())])
         for n in _BASES
@@ -826,13 +845,15 @@ class Study:
     def units(self, dataset: str, n_splits: int | None = None) -> list[tuple[int, int, str]]:
         """(split, order, system), split by split; labels are shared where they mean the same."""
         protocol = STREAMS[dataset]
-        own = {name for name in FOLLOWERS if protocol.shared_labels or "keyed" not in name}
+        needs = ("keyed", "joined")  # in the names of those that need labels in common
+        own = {s for s in FOLLOWERS if protocol.shared_labels or not any(n in s for n in needs)}
         own -= set(SYSTEMS) - set(protocol.systems())
         splits = range(100, 100 + (self.n_splits if n_splits is None else n_splits))
         systems = [name for name in self.systems if name in own]
         return [(s, order, name) for s in splits for order in self.orders for name in systems]
 
 
+# book/streams.ipynb#systems-and-studies
 def _as_it_comes(base: str) -> tuple[str, str]:
     """The lifelong learner with a base learner, and that alone."""
     return f"{base}, as it comes", f"{base}, nothing shared"
@@ -858,7 +879,7 @@ STUDIES = {
     "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
-    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone")),
+    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone", "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
 }  # fmt: skip

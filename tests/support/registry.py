@@ -291,6 +291,7 @@ STREAMS = {
     "OASIS": lambda: lifelong_oasis(),
     "SCML": lambda: lifelong_scml(),
     "growing": lambda: lifelong_oasis(sharing="grow"),
+    "labels in common": lambda: lifelong_oasis(shared_labels=True),
     "LMNN": lambda: lifelong(LMNN(shrinkage=0.01, max_iter=20), sharing=0.6, code_rank=2),
     "the paper's": lambda: paper_oasis(),
     "the paper's, SCML": lambda: by_the_paper(SCML(n_basis=8, n_steps=200), keep_samples=False),
