@@ -38,6 +38,7 @@ __all__ = [
 # book/experiments.ipynb#running-stopping-and-going-on
 #: Rows of a results file: column to text.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
+#: A truth value for each sample.
 Booleans: TypeAlias = NDArray[np.bool_]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
