@@ -184,7 +184,7 @@ def test_answers_told_never_widen_the_interval(rows):
     )
 
 
-@pytest.mark.parametrize("name", ["usps", "isolet"])
+@pytest.mark.parametrize("name", ["usps", "isolet", "isolet-speakers"])
 def test_stored_answers_give_the_stored_errors(name):
     rows = [row for row in read_rows(RESULTS / f"{name}.csv") if row.get("wrong")]
     assert rows

@@ -266,12 +266,10 @@ def _disagreement(
         for (split, system), row in by_pair.items()
         if system == first and (split, second) in by_pair
     ]
-    differ = []
-    for a, b in pairs:
-        if a.get("wrong") and b.get("wrong"):
-            differ.append(np.mean(wrong_answers(a) != wrong_answers(b)))
-        else:  # not told: at most the sum of the errors
-            differ.append(float(a["error"]) + float(b["error"]))
+    told = [(a, b) for a, b in pairs if a.get("wrong") and b.get("wrong")]
+    differ = [float(np.mean(wrong_answers(a) != wrong_answers(b))) for a, b in told]
+    if not told:  # at most the sum of the errors
+        differ = [float(a["error"]) + float(b["error"]) for a, b in pairs]
     gap = np.mean([float(a["error"]) - float(b["error"]) for a, b in pairs])
     n_train, n_test = np.mean([(int(a["n_train"]), int(a["n_test"])) for a, _ in pairs], axis=0)
     return float(np.mean(differ) - gap**2), (float(n_train), float(n_test))

@@ -39,6 +39,7 @@ __all__ = [
 #: Rows of a results file: column to text.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 #: A truth value for each sample.
+#: A truth value for each sample.
 Booleans: TypeAlias = NDArray[np.bool_]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
