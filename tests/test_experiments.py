@@ -15,7 +15,7 @@ from lml.studies import experiments, systems
 from lml.studies.__main__ import main
 from lml.studies.comparison import split_errors
 from lml.studies.experiments import Protocol, run_experiment, run_one, search, tune, verify
-from lml.studies.results import append_rows, read_rows
+from lml.studies.results import answers_text, append_rows, read_rows, wrong_answers
 from lml.studies.systems import SYSTEMS
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -369,3 +369,11 @@ def test_an_unknown_name_on_the_command_line_is_named(tmp_path, capsys):
 def test_a_single_run_says_which_data_set_is_not_known():
     with pytest.raises(ValueError, match="dataset='foo': give one of"):
         run_one("foo", 0, "euclidean")
+
+
+@pytest.mark.parametrize("n", [1, 8, 13])
+def test_answers_are_told_bit_by_bit(n):
+    wrong = np.random.default_rng(n).random(n) < 0.4
+    row = {"wrong": answers_text(wrong), "n_test": str(n)}
+    assert len(row["wrong"]) == 2 * -(-n // 8)
+    np.testing.assert_array_equal(wrong_answers(row), wrong)

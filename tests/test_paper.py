@@ -5,6 +5,7 @@ import pytest
 from lifelong_streams import NAMES, Given, make_task
 from scipy import optimize, sparse
 
+from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner, mean_objective
@@ -56,6 +57,7 @@ def test_each_step_lowers_the_mean_hinge_of_all_tasks(base):
     np.testing.assert_allclose(learner.dictionary_ @ learner.dictionary_.T, np.eye(4), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 def test_code_is_made_once_and_follows_the_dictionary():
     M = FactoredMetric.from_dense(np.diag(np.arange(1.0, 8.0)))
     start = np.eye(7)[:4]
@@ -123,3 +125,23 @@ def test_forgetting_a_task_takes_its_samples():
     learner = learn(make_learner())
     learner.forget(42)
     assert list(learner.tasks_) == list(learner.codes_) == ["paris", ("a", 1)]
+
+
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_a_target_outside_the_model_is_said(kind):
+    """Noise in the place of a metric: the mean hinge grows with its scale, without a bound."""
+    X, _ = make_task(0)
+    y = np.random.default_rng(3).permutation(np.arange(30) % 3)  # labels that say nothing
+    for scale, outside in ((0.0, True), (1e-3, False), (100.0, True)):
+        metric = FactoredMetric.identity(7, scale)
+        learner = make_learner(Given(metric, kind))
+        if outside:
+            with pytest.warns(UserWarning, match=r"task 'odd' has the mean hinge .*no metric at"):
+                learner.partial_fit(X, y, task="odd")
+        else:
+            learner.partial_fit(X, y, task="odd")
+
+
+def test_learners_of_a_hinge_stay_in_the_model():
+    for base in (*BASES, LMNN(shrinkage=0.001)):
+        learn(make_learner(base))  # a warning is an error

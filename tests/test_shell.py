@@ -77,6 +77,7 @@ def test_a_clone_is_seeded_by_the_task_and_the_visit_and_gets_class_numbers(make
     assert not hasattr(base, "metric_")
 
 
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 @each_learner
 def test_a_metric_may_come_as_a_plain_array_from_a_learner_without_a_seed(make):
     learner = make(Plain()).partial_fit(*make_task(0), task="a")

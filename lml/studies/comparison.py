@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from lml.studies.results import Rows, read_rows
+from lml.studies.results import Rows, read_rows, wrong_answers
 from lml.utils.typing import Floats
 from lml.utils.validation import one_of, real
 
@@ -107,12 +107,11 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 # book/comparison.ipynb#an-interval
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference over splits, in points, with its interval."""
+    """A paired difference over splits, in points, with its 95 % interval."""
 
     mean: float
     error: float  # standard error
     half: float  # half the width of the interval
-    p_value: float  # two-sided
     n_splits: int
 
     @property
@@ -138,14 +137,9 @@ _ROUNDING = 1e-3
 
 
 def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    shared: float = 0.0,
-    fixed: float = 0.0,
-    level: float = 0.95,
+    first: ArrayLike, second: ArrayLike, *, shared: float = 0.0, fixed: float = 0.0
 ) -> Difference:
-    """Mean difference of two systems over the same splits, with a t interval.
+    """Mean difference of two systems over the same splits, with a 95 % t interval.
 
     Parameters
     ----------
@@ -154,9 +148,8 @@ def paired_difference(
     shared : float, default=0.0
         What the dependence of the splits adds to 1 / n_splits.
     fixed : float, default=0.0
-        A variance that is added, in the squared units of the errors.
-    level : float in (0, 1), default=0.95
-        Probability that the interval is to cover the true difference.
+        A variance that no split shows, in the squared units of the errors. Its covariance with
+        the shared part is not known, so their standard deviations are added.
 
     Returns
     -------
@@ -182,51 +175,40 @@ def paired_difference(
         raise ValueError("first and second must be finite: leave out splits without a result")
     real(0).check("shared", shared)
     real(0).check("fixed", fixed)
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r}: give a number between 0 and 1")
     gaps = first - second
-    mean = float(gaps.mean())
     n_splits = len(gaps)
-    same = np.ptp(gaps) < _ROUNDING
-    varying = 0.0 if same else float(gaps.var(ddof=1)) * (1 / n_splits + shared)
-    error = float(np.sqrt(varying + fixed))
+    spread = 0.0 if np.ptp(gaps) < _ROUNDING else float(gaps.std(ddof=1))
+    variance = spread**2 / n_splits + (spread * np.sqrt(shared) + np.sqrt(fixed)) ** 2
     half = 0.0
-    p_value = float(mean == 0)
-    if error > 0:  # not the same difference on every split
-        df = (n_splits - 1) * ((varying + fixed) / varying) ** 2 if varying > 0 else np.inf
-        half = float(stats.t.ppf((1 + level) / 2, df) * error)
-        p_value = float(2 * stats.t.sf(abs(mean) / error, df))
-    return Difference(mean=mean, error=error, half=half, p_value=p_value, n_splits=n_splits)
+    if variance > 0:  # not the same difference on every split
+        varying = variance - fixed - spread * np.sqrt(shared * fixed)
+        df = (n_splits - 1) * (variance / varying) ** 2 if spread > 0 else np.inf
+        half = float(stats.t.ppf(0.975, df) * np.sqrt(variance))
+    mean = float(gaps.mean())
+    return Difference(mean=mean, error=float(np.sqrt(variance)), half=half, n_splits=n_splits)
 
 
 # book/comparison.ipynb#correction-2-a-term-for-each-cause
-def _corrections(errors: Any, sizes: Any) -> dict[str, dict[str, float]]:
+def _corrections(disagreements: ArrayLike, sizes: ArrayLike) -> dict[str, dict[str, float]]:
     """Arguments of `paired_difference` for each correction.
 
-    errors are the mean errors of both systems for each task, in per cent, of shape
-    (n_tasks, 2); sizes are the numbers of training and of test rows, (n_tasks, 2).
+    disagreements are the variances of the difference of the two losses at a test sample, (n_tasks,);
+    sizes are the numbers of training and of test samples, (n_tasks, 2).
     """
-    p = np.asarray(errors) / 100
     sizes = np.asarray(sizes, dtype=float)
-    n_train, n_test = sizes.sum(axis=0)
-    differing = p.sum(axis=1) - (p[:, 0] - p[:, 1]) ** 2
-    fixed = 100**2 * np.mean(differing / sizes.sum(axis=1)) / len(p)
+    n_test = sizes[:, 1]
+    ratio = float(n_test.sum() / sizes[:, 0].sum())
+    each = np.asarray(disagreements) * sizes.sum(axis=1) / n_test**2
     return {
         "none": {},
-        "nadeau-bengio": {"shared": n_test / n_train},
-        "rows": {"shared": n_train / n_test, "fixed": float(fixed)},
+        "nadeau-bengio": {"shared": ratio},
+        "rows": {"shared": 1 / ratio, "fixed": float(100**2 * each.mean() / len(sizes))},
     }
 
 
 # book/comparison.ipynb#correction-2-a-term-for-each-cause
 def compare_systems(
-    rows: Rows,
-    first: str,
-    second: str,
-    task: str = "average",
-    *,
-    correction: str = "smaller",
-    level: float = 0.95,
+    rows: Rows, first: str, second: str, task: str = "average", *, correction: str = "smaller"
 ) -> Difference:
     """Paired difference of two systems of a results file, error of the first minus the second.
 
@@ -237,10 +219,8 @@ def compare_systems(
     first, second, task : str
         Names; the task "average" is the mean over all tasks.
     correction : {"smaller", "nadeau-bengio", "rows", "none"}, default="smaller"
-        How the interval allows for splits that share rows: by the corrected resampled t-test,
+        How the interval allows for splits that share samples: by the corrected resampled t-test,
         by a term for each cause, by the narrower of the two, or not at all.
-    level : float in (0, 1), default=0.95
-        Level of the interval.
 
     Returns
     -------
@@ -255,31 +235,44 @@ def compare_systems(
     datasets = sorted({str(row.get("dataset", "")) for row in rows})
     if len(datasets) > 1:
         raise ValueError(f"rows are of {datasets}: give the rows of one results file")
-    both = (first, second)
-    tasks = [list(dict.fromkeys(r["task"] for r in rows if r["system"] == s)) for s in both]
+    tasks = [
+        list(dict.fromkeys(r["task"] for r in rows if r["system"] == s)) for s in (first, second)
+    ]
     if task == "average" and set(tasks[0]) != set(tasks[1]):
         raise ValueError(
             f"{first!r} has the tasks {sorted(tasks[0])} and {second!r} has {sorted(tasks[1])}: "
             "finish the run, or compare one task"
         )
-    a, b = (_errors_by_split(rows, system, task) for system in both)
+    a, b = (_errors_by_split(rows, system, task) for system in (first, second))
     common = sorted(set(a) & set(b))
-    # mean errors of both systems and mean sizes of the two parts, for each task
     asked = tasks[0] if task == "average" else [task]
-    errors = [[split_errors(rows, system, t).mean() for system in both] for t in asked]
-    sizes = [
-        np.mean(
-            [(int(r["n_train"]), int(r["n_test"])) for r in rows
-             if (r["system"], r["task"]) == (first, t)], axis=0)
-        for t in asked
-    ]  # fmt: skip
-    ways = _corrections(errors, sizes)
+    parts = [_disagreement(rows, first, second, t) for t in asked]
+    ways = _corrections([spread for spread, _ in parts], [sizes for _, sizes in parts])
     names = ["nadeau-bengio", "rows"] if correction == "smaller" else [correction]
     found = [
-        paired_difference([a[s] for s in common], [b[s] for s in common], level=level, **ways[name])
+        paired_difference([a[s] for s in common], [b[s] for s in common], **ways[name])
         for name in names
     ]
     return min(found, key=lambda d: (d.error == 0, d.high - d.low))
+
+
+def _disagreement(
+    rows: Rows, first: str, second: str, task: str
+) -> tuple[float, tuple[float, float]]:
+    """Variance of the difference of two losses at a test sample; mean sizes of the two parts."""
+    by_pair = {(row["split"], row["system"]): row for row in rows if row["task"] == task}
+    pairs = [
+        (row, by_pair[split, second])
+        for (split, system), row in by_pair.items()
+        if system == first and (split, second) in by_pair
+    ]
+    told = [(a, b) for a, b in pairs if a.get("wrong") and b.get("wrong")]
+    differ = [float(np.mean(wrong_answers(a) != wrong_answers(b))) for a, b in told]
+    if not told:  # at most the sum of the errors
+        differ = [float(a["error"]) + float(b["error"]) for a, b in pairs]
+    gap = np.mean([float(a["error"]) - float(b["error"]) for a, b in pairs])
+    n_train, n_test = np.mean([(int(a["n_train"]), int(a["n_test"])) for a, _ in pairs], axis=0)
+    return float(np.mean(differ) - gap**2), (float(n_train), float(n_test))
 
 
 # book/comparison.ipynb#the-paper-s-tables
@@ -342,7 +335,7 @@ class Line:
 
 # book/comparison.ipynb#a-table
 def _cells(
-    rows: Rows, systems: Sequence[str], task: str, printed: dict[Any, Any], correction: str
+    rows: Rows, systems: Sequence[str], task: str, printed: dict[Any, Any]
 ) -> dict[str, Cell]:
     """System to its cell in the column of one task; printed has the paper's by (system, task)."""
     means = {name: mean_and_error(split_errors(rows, name, task)) for name in systems}
@@ -354,8 +347,7 @@ def _cells(
         if means[name][0] <= means[best][0]:
             mark = "best"
         elif len(splits[name] & splits[best]) > 1:
-            gap = compare_systems(rows, name, best, task, correction=correction)
-            mark = "tied" if gap.within_noise else ""
+            mark = "tied" if compare_systems(rows, name, best, task).within_noise else ""
         mean, error = means[name]
         theirs = printed.get((name, task), {}).get("error")
         cells[name] = Cell(mean=mean, error=error, mark=mark, printed=theirs)
@@ -368,7 +360,6 @@ def results_table(
     tasks: Sequence[str] | None = None,
     *,
     paper: Rows = (),
-    correction: str = "smaller",
     decimals: int = 1,
 ) -> "ResultsTable":
     """Systems side by side: errors with standard errors, best and tied, time and state.
@@ -381,8 +372,6 @@ def results_table(
         Lines and columns; None is all in the order of the file, and "average" last.
     paper : list of dict, default=()
         As `read_paper` gives them: numbers to show beside ours.
-    correction : str, default="smaller"
-        As in `compare_systems`.
     decimals : int, default=1
         Digits after the point.
 
@@ -395,7 +384,7 @@ def results_table(
     dataset = rows[0]["dataset"] if rows else None
     printed = {(r["system"], r["task"]): r for r in paper if r["dataset"] == dataset}
     printed = {key: r for key, r in printed.items() if r["error"] == r["error"]}  # no N/A
-    columns = {task: _cells(rows, systems, task, printed, correction) for task in tasks}
+    columns = {task: _cells(rows, systems, task, printed) for task in tasks}
     lines = []
     for name in systems:
         own = [row for row in rows if row["system"] == name]

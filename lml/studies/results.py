@@ -19,21 +19,28 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy
 import sklearn
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "NOTED",
+    "Booleans",
     "Rows",
+    "answers_text",
     "append_rows",
     "finished",
     "locked",
     "open_results",
     "read_rows",
     "software_versions",
+    "wrong_answers",
 ]
 
 # book/experiments.ipynb#running-stopping-and-going-on
 #: Rows of a results file: column to text.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
+#: A truth value for each sample.
+#: A truth value for each sample.
+Booleans: TypeAlias = NDArray[np.bool_]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
 
@@ -109,6 +116,18 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     writer.writerow([])
     with path.open("a", newline="", encoding="utf-8") as file:
         file.write(text.getvalue())
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
+def answers_text(wrong: ArrayLike) -> str:
+    """Write which of n answers are wrong, one bit each, as hexadecimal digits."""
+    return np.packbits(np.asarray(wrong, dtype=bool)).tobytes().hex()
+
+
+def wrong_answers(row: Mapping[str, Any]) -> Booleans:
+    """Which test samples got a wrong answer, (n_test,), from the column `wrong` of a row."""
+    bits = np.frombuffer(bytes.fromhex(row["wrong"]), np.uint8)
+    return np.unpackbits(bits, count=int(row["n_test"])).astype(bool)
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
