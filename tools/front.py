@@ -92,8 +92,8 @@ def quoted() -> dict[str, str]:
         "joint LDA": f"{joint:.1f} %, where the lifelong learner with LMNN, tuned as well, has"
         f" {tuned:.1f} %",
         "apart": f"{-apart.mean:.1f} ± {apart.error:.1f} points more",
-        "near": f"LMNN alone makes {final(near_alone).mean():.1f} % errors, and the lifelong learner"
-        f" with LMNN {final(near).mean():.1f} % ({level.mean:+.2f} ± {level.error:.2f})",
+        "near": f"LMNN alone makes {final(near_alone).mean():.1f} % errors, and the lifelong"
+        f" learner with LMNN {final(near).mean():.1f} % ({level.mean:+.2f} ± {level.error:.2f})",
     }
 
 
