@@ -173,11 +173,10 @@ def tasks_slider(atoms, errors, alone, still: int = -1) -> Slider:
     highest = 5 * np.ceil(np.nanmax([*alone, *errors.ravel()]) / 5)
     curve = Panel((1, n_tasks), (0, highest), (34, 220, 286, 84))
     numbers = np.arange(1, n_tasks + 1)
-    back = curve.axes("task", "", [1, n_tasks], [0, highest]) + curve.line(
-        np.c_[numbers, alone], GRAY
-    )
+    back = curve.axes("task", "", [1, n_tasks], [0, highest])
+    back += curve.line(np.c_[numbers, alone], ORANGE)
     back += grid.text([0, 1], "shared directions", anchor="start", down=-10)
-    words = "error in %: alone (gray), with what is shared (blue)"
+    words = "error in %: alone (orange), lifelong (blue)"
     back += curve.text([1, highest], words, anchor="start", down=-12)
     frames = {}
     for t in range(n_tasks):

@@ -14,6 +14,7 @@ import tokenize
 from itertools import pairwise
 from pathlib import Path
 
+import gallery
 import nbformat
 import pytest
 from tangle import LABEL, ROOT, exported, toc_files
@@ -51,6 +52,7 @@ SPACE = {
 
 NOTEBOOKS = [ROOT / f"{file}.ipynb" for file, _ in toc_files(ROOT)]
 NOTEBOOKS = [path for path in NOTEBOOKS if path.exists()]
+EXAMPLES = [path for path in NOTEBOOKS if path.parent.name == "gallery"]
 
 
 def faults(notebook: nbformat.NotebookNode, cited: set[str]) -> list[str]:
@@ -302,6 +304,25 @@ def test_what_a_workshop_page_exports_is_checked(book, name):
     if book[name].metadata.get("lml", {}).get("kind") == "workshop":
         found = workshop_faults(book[name], name)
         assert not found, f"book/{name}.ipynb:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_of_the_gallery_is_short_and_ends_with_a_number(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata.lml.kind == "example"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert sum(code_lines(cell.source) for cell in code) <= CODE_LINES
+    assert "nbval-check-output" in code[-1].metadata.tags
+    numbers = re.findall(r"\d+\.\d|\d+ kB", code[-1].outputs[0].text)
+    assert set(numbers) & set(re.findall(r"\d+\.\d|\d+ kB", notebook.cells[-1].source))
+
+
+def test_the_gallery_shows_every_example_by_its_picture():
+    assert gallery.main(["--check"]) == 0
+    text = (ROOT / "book/gallery/index.md").read_text(encoding="utf-8")
+    named = [path.stem for path in EXAMPLES]
+    assert re.findall(r"^:link: (\w+)$", text, re.MULTILINE) == named
+    assert re.findall(r"^:img-top: thumbs/(\w+)\.svg$", text, re.MULTILINE) == named
 
 
 def test_every_cited_equation_exists(book):

@@ -161,6 +161,8 @@ def test_parts_of_a_class_are_folded_where_the_rest_is_told():
 
 def test_tags_overrule_the_rules():
     assert titles("x = f(1)", tags=frozenset({"folded"})) == ["Code: 1 line"]
+    source = "def f():\n    pass\n\nx = f()"
+    assert titles(source, tags=frozenset({"folded"})) == ["Code of f: 4 lines"]
     assert titles("import x", tags=frozenset({"unfolded"})) == []
 
 

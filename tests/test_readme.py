@@ -64,9 +64,9 @@ def test_the_front_pages_quote_no_number_that_nobody_computes(page):
 
 def test_a_sentence_that_is_off_is_named(monkeypatch):
     right = front.quoted()
-    monkeypatch.setattr(front, "quoted", lambda: right | {"reviews": "| 20.7 | 18.0 |"})
+    monkeypatch.setattr(front, "quoted", lambda: right | {"Sentiment": "| 20.7 | 18.0 |"})
     assert [said.split(" must say ") for said in front.off()] == [
-        [page, "'| 20.7 | 18.0 |' (reviews)"] for page in front.PAGES
+        [page, "'| 20.7 | 18.0 |' (Sentiment)"] for page in front.PAGES
     ]
 
 

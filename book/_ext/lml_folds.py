@@ -111,7 +111,8 @@ def folds(cell: Cell) -> list[Fold]:
     units = list(_units(tree, cell))
     whole = _whole(tree, cell) or (all(u.category for u in units) and _said(units))
     if FOLDED in cell.tags:
-        whole = whole or "code"
+        names = dict.fromkeys(unit.name for unit in units if unit.name)
+        whole = whole or " of ".join(["code", ", ".join(names)] if names else ["code"])
     if whole and not _begins_public_class(tree, cell):
         return [Fold(0, len(cell.lines) - 1, whole)]
     found = []
