@@ -62,6 +62,7 @@ from lml.utils.validation import (
     check_columns,
     check_known_task,
     check_matrix,
+    check_name,
     check_parameters,
     check_table,
     check_task,
@@ -160,6 +161,14 @@ _S = TypeVar("_S", bound=LearnerState)
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
+def _encoded(y: LabelsLike) -> tuple[Indices, list[Any]]:
+    """The class of each sample and the label of each class; a label must fit into a file."""
+    codes, labels = encode_labels(y)
+    for label in labels:
+        check_name(label, f"label {label!r}")
+    return codes, labels
+
+
 class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
@@ -233,7 +242,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             samples = check_matrix(X, n_features=known, order="C")
             check_columns(self, X)
             check_consistent_length(samples, y)
-            codes, labels = encode_labels(y)
+            codes, labels = _encoded(y)
             self._check_labels(codes, labels, task)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
@@ -270,7 +279,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             # all tasks are checked before one is learned; samples are taken when it is their turn
             encoded = []
             for task, own in samples_by_task(names).items():
-                codes, labels = encode_labels([all_labels[sample] for sample in own])
+                codes, labels = _encoded([all_labels[sample] for sample in own])
                 self._check_labels(codes, labels, task)
                 encoded.append((own, codes, labels, task))
             visits = ((table[own], codes, labels, task) for own, codes, labels, task in encoded)

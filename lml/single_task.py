@@ -21,7 +21,13 @@ from sklearn.utils.validation import validate_data
 from lml.metrics import FactoredMetric, MetricDistance, MetricLearnerMixin, check_pairs
 from lml.neighbors import accuracy, k_nearest
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, WeightsLike
-from lml.utils.validation import check_columns, check_matrix, check_samples, encode_labels
+from lml.utils.validation import (
+    check_columns,
+    check_matrix,
+    check_samples,
+    encode_labels,
+    task_names,
+)
 
 __all__ = ["TaskMetricsMixin", "TaskTransformer", "samples_by_task"]
 
@@ -206,7 +212,7 @@ class TaskMetricsMixin:
         now = copy.copy(self)
         check_columns(now, X)
         X = check_matrix(X, ensure_min_samples=1)
-        names = list(tasks)
+        names = task_names(tasks)
         codes, _ = encode_labels(y)
         check_consistent_length(X, codes, names, sample_weight)
         found = np.empty_like(codes)  # label of the nearest other row

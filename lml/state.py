@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
-from lml.utils.validation import InvalidParameterError, Rule, check_parameters, whole
+from lml.utils.validation import InvalidParameterError, Rule, check_parameters, plain, whole
 
 __all__ = [
     "ArrayField",
@@ -52,16 +52,6 @@ __all__ = [
     "unpack",
     "write_state",
 ]
-
-
-# book/state.ipynb#names
-def _plain(value: Any) -> Any:
-    """A numpy scalar as the Python one that it equals; everything else as it is."""
-    if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
-        return value  # without its unit a span of time is another thing
-    plain = value.item()
-    same = type(plain) in (bool, int, float, str, bytes) and plain == value
-    return plain if same and hash(plain) == hash(value) else value
 
 
 # book/state.ipynb#names
@@ -98,7 +88,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     >>> decode(encode(("a", 1, None, (True, 2.5))))
     ('a', 1, None, (True, 2.5))
     """
-    value = _plain(value)
+    value = plain(value)
     kind = type(value)
     if value is None or kind in (str, bool, int) or (kind is float and math.isfinite(value)):
         return value

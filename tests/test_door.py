@@ -386,7 +386,7 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
 # --- tasks, weights, neighbors ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), frozenset({1}), 0.5, ""])
+@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), np.str_("a"), 0.5, INF, ""])
 def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     assert check_task(name) is None
 
@@ -398,7 +398,8 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
         (np.ones(1), TypeError, "is not hashable"),
         (NAN, ValueError, "task=nan is missing or not equal to itself"),
         (("a", (NAN,)), ValueError, "not equal to itself"),
-        (frozenset({NAN}), ValueError, "not equal to itself"),
+        (frozenset({1}), TypeError, "of type frozenset, which cannot be stored"),
+        (np.datetime64("2020-01-01", "ns"), TypeError, "of type datetime64, which cannot be stored"),
         (None, ValueError, "task=None is missing"),
         (pd.NA, ValueError, "task=<NA> is missing"),
         (("a", pd.NA), ValueError, "is missing"),

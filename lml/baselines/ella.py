@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
@@ -513,7 +513,7 @@ _SUMS = RecordField(
 
 
 # book/baselines/ella.ipynb#the-class
-class ELLA(BaseLifelongLearner[ELLAState]):
+class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
     Parameters
@@ -599,6 +599,11 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         self.multi_class = multi_class
         self.solver = solver
         self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
         """Refuse an empty visit; two classes are asked of all visits of a task together."""

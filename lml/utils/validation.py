@@ -34,6 +34,7 @@ __all__ = [
     "check_known_task",
     "check_matrix",
     "check_n_neighbors",
+    "check_name",
     "check_new_samples",
     "check_parameters",
     "check_samples",
@@ -51,9 +52,11 @@ __all__ = [
     "labels_array",
     "one_of",
     "optional",
+    "plain",
     "real",
     "seed",
     "sort_classes",
+    "task_names",
     "whole",
 ]
 
@@ -393,10 +396,12 @@ def as_labels(y: LabelsLike) -> list[Any]:
         columns = [v for v in y if isinstance(v, (list, np.ndarray)) and v is not np.ma.masked]
         if not columns:
             return list(y)
+    elif not isinstance(getattr(y, "dtype", None), np.dtype):
+        y = np.asarray(y, dtype=object)  # other arrays of pandas or Arrow would become floats
     column = column_or_1d(y, warn=True)
     if np.ma.is_masked(y):  # a masked label is None
         column = np.ma.array(column, mask=np.ma.getmaskarray(np.ma.asarray(y)).ravel())
-    return column.tolist()
+    return list(column) if column.dtype.kind in "mM" else column.tolist()  # times keep their unit
 
 
 def labels_array(labels: list[Any]) -> NDArray[Any]:
@@ -414,6 +419,8 @@ def is_missing(label: Any) -> bool:
         return not label.is_finite()
     if isinstance(label, numbers.Real):
         return bool(label - label != 0)
+    if isinstance(label, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(label))
     return type(label).__name__ in {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
@@ -468,7 +475,7 @@ def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indi
         order = sorted(range(len(labels)), key=labels.__getitem__)
     except TypeError:  # labels of several types
         order = list(range(len(labels)))
-    if hasattr(y, "dtype"):  # keep it
+    if isinstance(getattr(y, "dtype", None), np.dtype):  # keep it
         classes = column_or_1d(y)[np.unique(codes, return_index=True)[1][order]]
     else:
         classes = labels_array([labels[i] for i in order])
@@ -476,20 +483,48 @@ def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indi
 
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
+def plain(value: Any) -> Any:
+    """A numpy scalar as the Python one that it equals; everything else as it is."""
+    if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
+        return value  # without its unit a span of time is another thing
+    item = value.item()
+    same = type(item) in (bool, int, float, str, bytes) and item == value
+    return item if same and hash(item) == hash(value) else value
+
+
+def check_name(name: Any, place: str) -> None:
+    """Refuse a name of a task or a label that no file could hold.
+
+    Strings, bytes, numbers, True, False and tuples of these (and of None) may be names.
+    """
+    name = plain(name)
+    kind = type(name)
+    if kind is tuple:
+        for part in name:
+            check_name(part, place)
+    elif not (name is None or kind in (str, bytes, bool, int) or (kind is float and name == name)):
+        if is_missing(name):
+            raise ValueError(f"{place} is missing or not equal to itself: give a name")
+        raise TypeError(
+            f"{place} has a part of type {kind.__name__}, which cannot be stored: use strings,"
+            " numbers or tuples of them, such as str(name)"
+        )
+
+
 def check_task(task: Any, place: str = "task") -> None:
-    """Refuse a name that is no name of a task: unhashable, missing, or not equal to itself."""
-
-    def is_lost(name: Any) -> bool:
-        if isinstance(name, (tuple, frozenset)):
-            return any(map(is_lost, name))
-        return name is not None and (is_missing(name) or bool(name != name))
-
+    """Refuse a name of a task that is missing, cannot be found again, or cannot be stored."""
     try:
         hash(task)
     except TypeError:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
-    if task is None or is_lost(task):
-        raise ValueError(f"{place}={task!r} is missing or not equal to itself: give a name")
+    if task is None:
+        raise ValueError(f"{place}=None is missing: give a name")
+    check_name(task, f"{place}={task!r}")
+
+
+def task_names(tasks: Iterable[Hashable]) -> list[Any]:
+    """The name of each sample's task, as it is in an array, a column of a frame or any iterable."""
+    return as_labels(tasks) if hasattr(tasks, "__array__") else list(tasks)  # type: ignore[arg-type]
 
 
 def check_known_task(task: Any, known: Collection[Any]) -> None:
@@ -510,7 +545,7 @@ def check_table(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> tuple[Matrix, list[Any], list[Hashable]]:
     """Samples, labels and names of tasks of a table, one of each for every line."""
-    names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+    names = task_names(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
     X = check_matrix(X, order="C")

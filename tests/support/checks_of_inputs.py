@@ -142,6 +142,57 @@ def check_labels_are_names(entry, kind, container):
         assert entry.read(model, "score", (FRESH, given)) == 1.0
 
 
+LARGE = [2**60 + 1, 2**60 + 2]  # one float
+KEPT = {
+    "pandas Int64": ("Int64", LARGE),
+    "pandas small Int64": ("Int64", [1, 2]),
+    "pandas boolean": ("boolean", [False, True]),
+    "pandas string": ("string", ["1", "2"]),
+    "pandas str": ("str", ["1", "2"]),
+    "pandas category": ("category", LARGE),
+    "Arrow int64": ("int64[pyarrow]", LARGE),
+    "Arrow bool": ("bool[pyarrow]", [False, True]),
+    "Arrow string": ("string[pyarrow]", ["1", "2"]),
+    "Arrow array": ("array", LARGE),
+    "polars": ("polars", LARGE),
+    "strings of numpy": ("StringDType", ["1", "2"]),
+}
+
+
+@check(kind=KEPT)
+def check_labels_keep_their_values_in_every_container(entry, kind):
+    form, names = KEPT[kind]
+    labels = [names[c] for c in Y0]
+    if "arrow" in kind.lower():
+        pyarrow = pytest.importorskip("pyarrow")
+    if form == "array":
+        given = pyarrow.array(labels)
+    elif form == "polars":
+        given = pytest.importorskip("polars").Series(labels)
+    elif form == "StringDType":
+        given = np.array(labels, dtype=np.dtypes.StringDType())
+    else:
+        given = pd.Series(labels, dtype=form, index=range(100, 124))
+    model, listed = entry.learned(X0, given), entry.learned(X0, labels)
+    assert_same(entry.answers(model, FRESH), entry.answers(listed, FRESH))
+    if hasattr(model, "predict"):
+        found, expected = (m.predict(X0, **entry.where).tolist() for m in (model, listed))
+        assert found == expected
+        assert {*map(type, found)} == {*map(type, names)}
+        assert entry.read(model, "score", (X0, given)) == entry.read(listed, "score", (X0, labels))
+    for record in getattr(model, "tasks_", {}).values() if entry.kind == "stream" else ():
+        assert sorted(getattr(record, "classes", names)) == names
+
+
+@check()
+def check_a_missing_label_of_a_column_is_named(entry):
+    labels = pd.array(Y0, dtype="Int64")
+    labels[7] = pd.NA
+    assert_refused(entry, X0, labels, r"y\[7\] is <NA>")
+    times = np.where(np.arange(24) == 7, np.datetime64("NaT"), np.datetime64("2020-01-01"))
+    assert_refused(entry, X0, times, r"y\[7\] is NaT")
+
+
 MISSING = {
     "None": None,
     "nan": float("nan"),
