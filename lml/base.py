@@ -371,14 +371,16 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         -----
         Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
         """
-        now = copy.copy(self)
-        now._check_parameters()
         arrays: dict[str, Any] = {}
-        meta = {
-            "parameters": encode_parameters(now, arrays),
-            "state": pack(OptionalField(self._fields()), now._state, arrays),
+        write_state(path, self._kind, copy.copy(self)._packed(arrays), arrays)
+
+    def _packed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """JSON form of the learner; its arrays go to `arrays`."""
+        self._check_parameters()
+        return {
+            "parameters": encode_parameters(self, arrays),
+            "state": pack(OptionalField(self._fields()), self._state, arrays),
         }
-        write_state(path, self._kind, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -407,19 +409,24 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         """
         meta, arrays = read_state(path, cls._kind)
         with reading(path):
-            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
-            expect(fits, "entries", meta, "state and parameters")
-            learner = cls(**decode_parameters(meta["parameters"], arrays))
-            learner._check_parameters()
-            state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
-            if state is not None:
-                numbers = [record.number for record in state.tasks.values()]
-                rising = sorted(set(numbers)) == numbers
-                expect(rising, "numbers of the tasks", numbers, "different and rising")
-                n = state.n_features
-                named = state.columns is None or len(state.columns) == n
-                expect(named, "columns", state.columns, f"{n} different names")
-            learner._state = state
+            return cls._unpacked(meta, arrays)
+
+    @classmethod
+    def _unpacked(cls, meta: Any, arrays: dict[str, Any]) -> Self:
+        """The learner that `_packed` took apart, or an error that names what does not fit."""
+        fits = type(meta) is dict and set(meta) == {"state", "parameters"}
+        expect(fits, "entries", meta, "state and parameters")
+        learner = cls(**decode_parameters(meta["parameters"], arrays))
+        learner._check_parameters()
+        state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
+        if state is not None:
+            numbers = [record.number for record in state.tasks.values()]
+            rising = sorted(set(numbers)) == numbers
+            expect(rising, "numbers of the tasks", numbers, "different and rising")
+            n = state.n_features
+            named = state.columns is None or len(state.columns) == n
+            expect(named, "columns", state.columns, f"{n} different names")
+        learner._state = state
         return learner
 
 

@@ -399,7 +399,11 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
         (NAN, ValueError, "task=nan is missing or not equal to itself"),
         (("a", (NAN,)), ValueError, "not equal to itself"),
         (frozenset({1}), TypeError, "of type frozenset, which cannot be stored"),
-        (np.datetime64("2020-01-01", "ns"), TypeError, "of type datetime64, which cannot be stored"),
+        (
+            np.datetime64("2020-01-01", "ns"),
+            TypeError,
+            "of type datetime64, which cannot be stored",
+        ),
         (None, ValueError, "task=None is missing"),
         (pd.NA, ValueError, "task=<NA> is missing"),
         (("a", pd.NA), ValueError, "is missing"),

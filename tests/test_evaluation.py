@@ -1,23 +1,35 @@
 """Tests of lml.evaluation: transfer numbers, k-NN over a moving learner, streams."""
 
+import copy
 import warnings
 from collections import namedtuple
 
 import numpy as np
 import pytest
+import sklearn
 from scipy import sparse
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import StratifiedKFold, check_cv, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils import get_tags
 
+from lml.baselines import ELLA, MultiTaskOASIS, PooledMetricLearner
 from lml.evaluation import (
+    AccuracyMatrixDisplay,
     LifelongKNeighborsClassifier,
+    SpectrumDisplay,
     average_accuracy,
     backward_transfer,
     evaluate_stream,
     forgetting,
     forward_transfer,
 )
+from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
+from lml.state import read_state, write_state
 
 CASE = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
 Task = namedtuple("Task", "name X_train y_train X_test y_test")
@@ -155,13 +167,282 @@ def test_unseen_tasks_are_measured_with_the_metric_given():
     assert np.isfinite(forward_transfer(result.accuracy, [0.3, 0.3, 0.3]))
 
 
-def test_stream_needs_tasks_with_different_names():
+def test_stream_needs_tasks():
     with pytest.raises(ValueError, match="empty"):
         evaluate_stream(OneMetric(5), [])
+
+
+def test_a_task_that_comes_back_has_another_row_and_more_references():
+    a, b, more = make_tasks(("a", "b", "a"))
     learner = OneMetric(5)
-    with pytest.raises(ValueError, match="'a' twice"):
-        evaluate_stream(learner, make_tasks(("a", "b", "a")))
-    assert learner.known == []
+    result = evaluate_stream(learner, [a, b, more], n_neighbors=1)
+    assert result.task_names == ("a", "b")
+    assert result.visits == ("a", "b", "a")
+    assert learner.known == ["a", "b", "a"]
+    assert result.accuracy.shape == (3, 2)
+    plain = evaluate_stream(OneMetric(5), [a, b], n_neighbors=1).accuracy
+    np.testing.assert_array_equal(result.accuracy[:2], plain)
+    both = np.vstack([a.X_train, more.X_train]), np.r_[a.y_train, more.y_train]
+    expected = KNeighborsClassifier(1).fit(*both).score(a.X_test, a.y_test)
+    assert result.final[0] == pytest.approx(expected)
+    np.testing.assert_array_equal(result.arrival, [plain[0, 0], plain[1, 1]])
+    R = result.accuracy
+    np.testing.assert_allclose(result.average_so_far, [R[0, 0], R[1].mean(), R[2].mean()])
+    assert not result.retrained
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MultiTaskOASIS(n_steps=50, random_state=0),
+        lambda: PooledMetricLearner(OASIS(n_steps=50, random_state=0)),
+    ],
+)
+def test_joint_learners_are_trained_anew_on_all_tasks_so_far(make):
+    tasks = make_tasks()
+    result = evaluate_stream(make(), tasks, n_neighbors=1)
+    assert result.retrained
+    for s in range(3):
+        X, y = (np.concatenate([task[k] for task in tasks[: s + 1]]) for k in (1, 2))
+        names = [task.name for task in tasks[: s + 1] for _ in task.y_train]
+        reader = LifelongKNeighborsClassifier(make().fit(X, y, tasks=names), 1)
+        for t, task in enumerate(tasks[: s + 1]):
+            reader.fit(task.X_train, task.y_train, task=task.name)
+            right = reader.score(task.X_test, task.y_test, task=task.name)
+            assert result.accuracy[s, t] == right
+    assert np.isnan(result.accuracy[np.triu_indices(3, 1)]).all()
+
+
+def test_ella_is_asked_through_its_own_predictions():
+    tasks, again = make_tasks(), ELLA(2, random_state=0)
+    result = evaluate_stream(ELLA(2, random_state=0), tasks)
+    for s, new in enumerate(tasks):
+        again.partial_fit(new.X_train, new.y_train, task=new.name)
+        for t, task in enumerate(tasks[: s + 1]):
+            assert result.accuracy[s, t] == again.score(task.X_test, task.y_test, task=task.name)
+    with pytest.raises(TypeError, match="ELLA, which has no task_metric"):
+        evaluate_stream(ELLA(), tasks, unseen=lambda _: FactoredMetric.identity(5))
+    with pytest.raises(TypeError, match="OASIS, which has no task_metric"):
+        evaluate_stream(OASIS(), tasks)
+
+
+def test_displays_follow_scikit_learn():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    tasks = make_tasks(("a", "b", "a"))
+    display = AccuracyMatrixDisplay.from_stream(OneMetric(5), tasks, n_neighbors=1)
+    np.testing.assert_array_equal(display.im_.get_array(), display.result.accuracy)
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["a", "b", "a"]
+    _, ax = plt.subplots()
+    assert display.plot(ax, errors=True).ax_ is ax
+    np.testing.assert_allclose(display.im_.get_array(), display.result.errors)
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(2, 5))
+    metric = FactoredMetric(0.5, A, rng.normal(size=(2, 2)))
+    M = metric.to_dense()
+    expected = np.linalg.eigvalsh((M + M.T) / 2)[::-1]
+    shown = SpectrumDisplay.from_metrics({"t": metric, "1": FactoredMetric.identity(3)})
+    np.testing.assert_allclose(shown.lines_[0].get_ydata(), expected)
+    np.testing.assert_allclose(shown.lines_[1].get_ydata(), np.ones(3))
+    learner = PooledMetricLearner(OASIS(n_steps=50, random_state=0))
+    learner.fit(tasks[0].X_train, tasks[0].y_train, tasks=["t"] * 15)
+    assert len(SpectrumDisplay.from_learner(learner).lines_) == 1
+    plt.close("all")
+
+
+def lifelong(n_tasks=2):
+    tasks = make_tasks(("a", "b", "c")[:n_tasks])
+    learner = LifelongMetricLearner(OASIS(n_steps=50), random_state=0)
+    for task in tasks:
+        learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    return tasks, learner
+
+
+def test_references_are_added_and_those_of_forgotten_tasks_are_dropped():
+    (a, b), learner = lifelong()
+    reader = LifelongKNeighborsClassifier(learner, 1)
+    for task in (a, b):
+        reader.fit(task.X_train[:8], task.y_train[:8], task=task.name)
+        reader.partial_fit(task.X_train[8:], task.y_train[8:], task=task.name)
+    for task in (a, b):
+        np.testing.assert_array_equal(reader.references_[task.name][0], task.X_train)
+        assert reader.classes_[task.name].tolist() == ["x", "y", "z"]
+    n_bytes = reader.reference_nbytes_
+    learner.forget("a")
+    assert reader.reference_nbytes_ == n_bytes / 2
+    assert list(reader.references_) == ["b"]
+    with pytest.raises(ValueError, match="'a' is not known"):
+        reader.predict(a.X_test, task="a")
+    assert reader.forget("b") is reader
+    assert learner.tasks_ == reader.references_ == {}
+    with pytest.raises(NotFittedError):
+        reader.predict(b.X_test, task="b")
+    before = LifelongKNeighborsClassifier(learner, 1)  # references first, learned later
+    before.fit(a.X_train, a.y_train, task="a")
+    learner.partial_fit(a.X_train, a.y_train, task="a")
+    assert before.predict(a.X_test, task="a").shape == (15,)
+
+
+def test_a_table_of_several_tasks_is_answered_row_by_row():
+    (a, b), learner = lifelong()
+    each = LifelongKNeighborsClassifier(learner, 3)
+    for task in (a, b):
+        each.fit(task.X_train, task.y_train, task=task.name)
+    order = np.random.default_rng(0).permutation(30)
+
+    def table(k):
+        return np.concatenate([a[k], b[k]])[order], np.repeat(["a", "b"], len(a[k]))[order]
+
+    X, tasks = table(1)
+    mixed = LifelongKNeighborsClassifier(learner, 3).fit(X, table(2)[0], tasks=tasks)
+    Z, asked = table(3)
+    found = mixed.predict(Z, tasks=asked)
+    for task in (a, b):
+        own = each.predict(task.X_test, task=task.name)
+        np.testing.assert_array_equal(np.sort(found[asked == task.name]), np.sort(own))
+    expected = np.mean([each.score(t.X_test, t.y_test, task=t.name) for t in (a, b)])
+    assert mixed.score(Z, table(4)[0], tasks=asked) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="give one of them"):
+        mixed.predict(Z, task="a", tasks=asked)
+    with pytest.raises(ValueError, match="inconsistent"):
+        mixed.predict(Z, tasks=asked[:-1])
+    with pytest.raises(ValueError, match="'c' is not known"):
+        mixed.predict(Z, tasks=[*asked[:-1], "c"])
+
+
+def test_shares_of_votes_by_hand():
+    (a, _), learner = lifelong()
+    reader = LifelongKNeighborsClassifier(learner, 4).fit(a.X_train, a.y_train, task="a")
+    near, scores = reader.kneighbors(a.X_test, task="a")
+    assert np.all(np.diff(scores, axis=1) <= 0)
+    expected = [[np.mean(a.y_train[row] == c) for c in "xyz"] for row in near]
+    shares = reader.predict_proba(a.X_test, task="a")
+    np.testing.assert_allclose(shares, expected, atol=1e-15)
+    winners = reader.classes_["a"][shares.argmax(axis=1)]
+    np.testing.assert_array_equal(winners, reader.predict(a.X_test, task="a"))
+    assert np.all(reader.kneighbors(task="a")[0] != np.arange(15)[:, None])
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.float32, sparse.csr_array])
+@pytest.mark.parametrize("how", ["herding", "kmeans", "random"])
+def test_references_are_bounded_a_class(how, form):
+    task = make_tasks()[0]
+    bounds = {"max_per_class": 3, "reduction": how, "random_state": 0}
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1, **bounds)
+    X, y = reader.fit(form(task.X_train), task.y_train, task="t").references_["t"]
+    assert sparse.issparse(X) == (form is sparse.csr_array)
+    X = X.toarray() if sparse.issparse(X) else X
+    assert [np.sum(y == c) for c in "xyz"] == [3, 3, 3]
+    for c in "xyz":
+        own, kept = task.X_train[task.y_train == c], X[y == c]
+        if how == "kmeans":  # each center is the mean of the rows that are nearest to it
+            nearest = np.argmin(((own[:, None] - kept) ** 2).sum(axis=2), axis=1)
+            means = [own[nearest == j].mean(axis=0) for j in range(3)]
+            np.testing.assert_allclose(kept, means, atol=1e-5)
+        else:
+            assert all(np.isclose(own, row, atol=1e-6).all(axis=1).any() for row in kept)
+    reader.partial_fit(form(task.X_test), task.y_test, task="t")
+    assert [np.sum(reader.references_["t"][1] == c) for c in "xyz"] == [3, 3, 3]
+
+
+def test_means_of_herded_references_are_near_those_of_all():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 5)), np.repeat([0, 1], 200)
+    off = {}
+    for how in ("herding", "random"):
+        reader = LifelongKNeighborsClassifier(
+            OneMetric(5), 1, max_references=20, reduction=how, random_state=0
+        )
+        kept, labels = reader.fit(X, y, task="t").references_["t"]
+        gaps = [kept[labels == c].mean(axis=0) - X[y == c].mean(axis=0) for c in (0, 1)]
+        off[how] = np.linalg.norm(gaps)
+    assert off["herding"] < 0.2 * off["random"]
+
+
+def test_a_reduction_without_a_bound_is_refused():
+    task = make_tasks()[0]
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1, reduction="herding")
+    with pytest.raises(ValueError, match="reduction='herding' has no effect"):
+        reader.fit(task.X_train, task.y_train, task="t")
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_a_classifier_in_a_file_answers_and_goes_on(tmp_path, form):
+    (a, b, c), learner = lifelong(3)
+    parameters = {"max_per_class": 5, "reduction": "kmeans"}
+    reader = LifelongKNeighborsClassifier(
+        learner, 2, random_state=np.random.RandomState(3), **parameters
+    )
+    for task, labels in ((a, None), (b, [("p", 1), 2, "q"])):
+        y = task.y_train if labels is None else [labels["xyz".index(v)] for v in task.y_train]
+        reader.fit(form(task.X_train), y, task=task.name)
+    reader.save(tmp_path / "s")
+    twin = LifelongKNeighborsClassifier.load(tmp_path / "s")
+    assert twin.get_params(deep=False).keys() == reader.get_params(deep=False).keys()
+    assert twin.reference_nbytes_ == reader.reference_nbytes_
+    for one in (reader, twin):
+        one.learner.partial_fit(c.X_train, c.y_train, task="c")
+        one.partial_fit(c.X_train, c.y_train, task="c")
+        one.partial_fit(a.X_test, a.y_test, task="a")
+    for task in "abc":
+        for found, expected in zip(
+            twin.kneighbors(a.X_test, task=task), reader.kneighbors(a.X_test, task=task)
+        ):
+            np.testing.assert_array_equal(found, expected)
+        found, expected = (one.predict(a.X_test, task=task).tolist() for one in (twin, reader))
+        assert found == expected
+    twin.save(tmp_path / "t")
+    reader.save(tmp_path / "s")
+    assert (tmp_path / "s").read_bytes() == (tmp_path / "t").read_bytes()
+
+
+def test_files_of_classifiers_are_refused_where_they_do_not_fit(tmp_path):
+    (a, _), learner = lifelong()
+    reader = LifelongKNeighborsClassifier(learner, 1).fit(a.X_train, a.y_train, task="a")
+    learner.save(tmp_path / "learner")
+    with pytest.raises(ValueError, match="kind is 'LifelongMetricLearner'"):
+        LifelongKNeighborsClassifier.load(tmp_path / "learner")
+    reader.save(tmp_path / "s")
+    meta, arrays = read_state(tmp_path / "s", "LifelongKNeighborsClassifier")
+
+    def spoilt(said, change):
+        other, parts = copy.deepcopy(meta), dict(arrays)
+        change(other, parts)
+        write_state(tmp_path / "t", "LifelongKNeighborsClassifier", other, parts)
+        with pytest.raises(ValueError, match=said):
+            LifelongKNeighborsClassifier.load(tmp_path / "t")
+
+    spoilt("learner is 'Nobody'", lambda m, p: m["learner"].__setitem__(0, "Nobody"))
+    spoilt("classes of references", lambda m, p: p.update({"own.codes": p["own.codes"] + 1}))
+    spoilt("of two parts", lambda m, p: p.update(other=np.ones(2)))
+    spoilt("n_neighbors=0", lambda m, p: m["parameters"].update(n_neighbors=0))
+    with pytest.raises(TypeError, match="OneMetric, which has no files"):
+        LifelongKNeighborsClassifier(OneMetric(5)).save(tmp_path / "u")
+
+
+@pytest.mark.parametrize("make", [ELLA, lambda: LifelongKNeighborsClassifier(OneMetric(5))])
+def test_classifiers_say_so_and_folds_are_stratified(make):
+    model = make()
+    assert is_classifier(model)
+    assert get_tags(model).input_tags.sparse
+    folds = check_cv(3, np.repeat([0, 1], [6, 3]), classifier=is_classifier(model))
+    assert isinstance(folds, StratifiedKFold)
+
+
+def test_cross_validation_keeps_the_shares_of_the_classes():
+    (a, _), learner = lifelong()
+    order = np.argsort(a.y_train)  # folds of plain halves would lack classes
+    with sklearn.config_context(enable_metadata_routing=True):
+        reader = LifelongKNeighborsClassifier(FrozenEstimator(learner), 1)
+        reader.set_fit_request(tasks=True).set_score_request(tasks=True)
+        found = cross_validate(
+            reader,
+            a.X_train[order],
+            a.y_train[order],
+            cv=2,
+            params={"tasks": ["a"] * 15},
+            return_estimator=True,
+        )
+    assert [len(one.classes_["a"]) for one in found["estimator"]] == [3, 3]
 
 
 def test_the_metric_is_read_at_prediction_time():
@@ -204,7 +485,7 @@ def test_bounded_references_keep_every_class(bound):
     np.testing.assert_array_equal(
         again.fit(task.X_train, task.y_train, task="t").references_["t"][0], X
     )
-    assert reader.reference_nbytes_ == X.nbytes + y.nbytes
+    assert reader.reference_nbytes_ == X.nbytes + 8 * len(y)
 
 
 def test_bounds_that_cannot_work():
@@ -252,7 +533,7 @@ def test_sparse_references():
         csr.predict(sparse.csr_array(task.X_test), task="t"), dense.predict(task.X_test, task="t")
     )
     X, y = csr.references_["t"]
-    assert csr.reference_nbytes_ == X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
+    assert csr.reference_nbytes_ == X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + 8 * len(y)
 
 
 @pytest.mark.parametrize("n_neighbors", [1.5, "3", None])

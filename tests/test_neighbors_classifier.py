@@ -65,7 +65,7 @@ def test_shares_of_votes_are_probabilities_whose_largest_is_the_prediction(rng):
 
 def test_voting_calibration_one_against_the_rest_and_roc_take_the_shares():
     X, y = make_blobs(150, 3, centers=3, cluster_std=2.0, random_state=0)
-    learner = MetricKNeighborsClassifier(OASIS(n_steps=200, random_state=0), n_neighbors=7)
+    learner = MetricKNeighborsClassifier(SCML(n_basis=8, n_steps=200, random_state=0), 7)
     alone = learner.fit(X[::2], y[::2]).score(X[1::2], y[1::2])
     for model in (
         VotingClassifier([("a", learner), ("b", LogisticRegression())], voting="soft"),

@@ -399,9 +399,7 @@ def labelled(names, seed=0, n_features=4):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize(
-    "names", [[np.int64(1), (1, 2), "a"], [np.float32(0.5), (1, 2), 3]]
-)
+@pytest.mark.parametrize("names", [[np.int64(1), (1, 2), "a"], [np.float32(0.5), (1, 2), 3]])
 def test_tuples_and_numbers_of_numpy_can_be_labels_of_one_task(names, keyed):
     odd, plain = (LifelongPLDA(random_state=0, shared_labels=keyed, n_folds=2) for _ in range(2))
     for task in range(3):

@@ -37,7 +37,7 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.utils.linalg import dense, nbytes
+from lml.utils.linalg import dense, nbytes, stacked
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
@@ -623,11 +623,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         else:
             classes, numbers = sort_classes([*known.classes.tolist(), *labels])
             y = np.concatenate([numbers[known.y], numbers[len(known.classes) + y]])
-            old = known.model.X
-            if sparse.issparse(old) or sparse.issparse(X):
-                rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
-            else:
-                rows = np.vstack([old, X])
+            rows = stacked(known.model.X, X)
 
         # its losses, to second order
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):
