@@ -841,8 +841,13 @@ class StreamResult:
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
-def _check_stream(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
-    """The name of the task of each visit."""
+def _check_stream(learner: Any, tasks: Sequence[Any], unseen: Any) -> tuple[Hashable, ...]:
+    """The name of the task of each visit, where all can be evaluated."""
+    readable = hasattr(learner, "task_metric") or (hasattr(learner, "predict") and unseen is None)
+    if not readable:
+        raise TypeError(f"learner is a {type(learner).__name__}, which has no task_metric")
+    if not (unseen is None or callable(unseen)):
+        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
     for number, task in enumerate(tasks):
         if not all(hasattr(task, part) for part in parts):
@@ -851,6 +856,14 @@ def _check_stream(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
     if not tasks:
         raise ValueError("tasks is empty: give at least one task")
     return tuple(task.name for task in tasks)
+
+
+def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any]) -> None:
+    """Check all rows; what is kept are the references of the first visits."""
+    for task in reversed(tasks):
+        reader.fit(task.X_train, task.y_train, task=task.name)
+        X_test = reader._check_query(task.X_test, [task.name])
+        check_consistent_length(X_test, encode_labels(task.y_test)[0])
 
 
 def _teach(learner: Any, seen: Sequence[Any]) -> None:
@@ -911,22 +924,15 @@ def evaluate_stream(
     before its turn.
     """
     tasks = list(tasks)
-    visits = _check_stream(tasks)
+    visits = _check_stream(learner, tasks, unseen)
     names = tuple(dict.fromkeys(visits))
     first = {task.name: task for task in reversed(tasks)}
     has_metrics = hasattr(learner, "task_metric")
-    if not has_metrics and (unseen is not None or not hasattr(learner, "predict")):
-        raise TypeError(f"learner is a {type(learner).__name__}, which has no task_metric")
-    if not (unseen is None or callable(unseen)):
-        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
     reader = LifelongKNeighborsClassifier(
         learner, n_neighbors, max_references, random_state=random_state
     )
     if has_metrics:  # all rows are checked before anything is learned
-        for task in reversed(tasks):  # at last the references are those of the first visits
-            reader.fit(task.X_train, task.y_train, task=task.name)
-            X_test = reader._check_query(task.X_test, [task.name])
-            check_consistent_length(X_test, encode_labels(task.y_test)[0])
+        _keep_references(reader, tasks)
     R = np.full((len(visits), len(names)), np.nan)
     for s, new in enumerate(tasks):
         _teach(learner, tasks[: s + 1])

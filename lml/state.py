@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
-from lml.utils.validation import InvalidParameterError, Rule, check_parameters, plain, whole
+from lml.utils.validation import InvalidParameterError, Rule, check_parameters, python_scalar, whole
 
 __all__ = [
     "ArrayField",
@@ -88,7 +88,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     >>> decode(encode(("a", 1, None, (True, 2.5))))
     ('a', 1, None, (True, 2.5))
     """
-    value = plain(value)
+    value = python_scalar(value)
     kind = type(value)
     if value is None or kind in (str, bool, int) or (kind is float and math.isfinite(value)):
         return value

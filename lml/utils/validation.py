@@ -52,7 +52,7 @@ __all__ = [
     "labels_array",
     "one_of",
     "optional",
-    "plain",
+    "python_scalar",
     "real",
     "seed",
     "sort_classes",
@@ -483,7 +483,7 @@ def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indi
 
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
-def plain(value: Any) -> Any:
+def python_scalar(value: Any) -> Any:
     """A numpy scalar as the Python one that it equals; everything else as it is."""
     if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
         return value  # without its unit a span of time is another thing
@@ -497,7 +497,7 @@ def check_name(name: Any, place: str) -> None:
 
     Strings, bytes, numbers, True, False and tuples of these (and of None) may be names.
     """
-    name = plain(name)
+    name = python_scalar(name)
     kind = type(name)
     if kind is tuple:
         for part in name:
@@ -527,6 +527,7 @@ def task_names(tasks: Iterable[Hashable]) -> list[Any]:
     return as_labels(tasks) if hasattr(tasks, "__array__") else list(tasks)  # type: ignore[arg-type]
 
 
+# book/door.ipynb#names-of-tasks-weights-neighbors
 def check_known_task(task: Any, known: Collection[Any]) -> None:
     """Refuse a name of a task that is not known; the error says which ones are."""
     if not known:
