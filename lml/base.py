@@ -26,6 +26,7 @@ holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named be
 
 import copy
 import os
+import reprlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
@@ -70,6 +71,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     one_of,
+    warn_of_scales,
     whole,
 )
 
@@ -79,12 +81,33 @@ __all__ = [
     "BaseLifelongLearner",
     "LearnerState",
     "Record",
+    "ShortRepr",
     "base_learner_rule",
 ]
 
 
 # book/shell.ipynb#the-state
-class Record:
+class ShortRepr:
+    """A dataclass whose repr gives the type and shape of an array, and cuts what is long."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = ShortRepr.__repr__  # type: ignore[method-assign]  # dataclass keeps it
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={_short(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray) or sparse.issparse(value):
+        return f"<{value.dtype} {value.shape}>"
+    if isinstance(value, dict):
+        return f"<{len(value)} entries>"
+    return reprlib.repr(value) if isinstance(value, (str, tuple)) else repr(value)
+
+
+class Record(ShortRepr):
     """A frozen dataclass into whose arrays nobody can write, nor into those of a copy."""
 
     def __post_init__(self) -> None:
@@ -246,6 +269,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             self._check_labels(codes, labels, task)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
+                warn_of_scales(samples, state.columns)
             self._state = self._learn_task(state, samples, codes, labels, task)
         return self
 

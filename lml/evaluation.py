@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.extmath import row_norms
 
-from lml.base import BaseLifelongLearner
+from lml.base import BaseLifelongLearner, ShortRepr
 from lml.metrics import FactoredMetric
 from lml.neighbors import accuracy, k_nearest, majority_vote, vote_shares
 from lml.single_task import samples_by_task
@@ -436,6 +436,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags._skip_test = True  # scikit-learn's checks name no task
         return tags
 
     def fit(
@@ -785,7 +786,7 @@ _STORED = TableField(
 
 # book/evaluation.ipynb#a-stream-step-by-step
 @dataclass(frozen=True)
-class StreamResult:
+class StreamResult(ShortRepr):
     """What `evaluate_stream` returns: the accuracy matrix and how to read it.
 
     Attributes

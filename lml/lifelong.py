@@ -20,6 +20,7 @@ from lml.base import (
     BaseLearnerMixin,
     BaseLifelongLearner,
     LearnerState,
+    ShortRepr,
     base_learner_rule,
 )
 from lml.lmnn import LMNN
@@ -155,7 +156,7 @@ def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
 
 # book/lifelong.ipynb#the-learner
 @dataclass(frozen=True)
-class TaskRecord:
+class TaskRecord(ShortRepr):
     """What a `LifelongMetricLearner` notes about a task; it holds no samples.
 
     Attributes

@@ -154,9 +154,19 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def storable(learner: _Class) -> _Class:
-    """Let files hold a class of learners among the parameters; a decorator of the class."""
-    _LEARNERS.setdefault(learner.__name__, learner)
+    """Let files hold a class of learners among the parameters; a decorator of the class.
+
+    A file names a class of another package by its module; `load` knows it when that module, which
+    calls `storable`, has been imported.
+    """
+    _LEARNERS[_place(learner)] = learner
     return learner
+
+
+def _place(learner: type) -> str:
+    """How a file names a class of learners."""
+    own = learner.__module__.partition(".")[0] == "lml"
+    return learner.__name__ if own else f"{learner.__module__}.{learner.__qualname__}"
 
 
 # book/state.ipynb#parameters
@@ -215,11 +225,12 @@ def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     for tag, (known, parts, _) in _OBJECTS.items():
         if kind is known:
             return {tag: [encode(part, arrays) for part in parts(value)]}
-    if _LEARNERS.get(kind.__name__) is kind:
-        return {"learner": [kind.__name__, encode_parameters(_usable(value), arrays)]}
+    if _LEARNERS.get(_place(kind)) is kind:
+        return {"learner": [_place(kind), encode_parameters(_usable(value), arrays)]}
     raise TypeError(
         f"{reprlib.repr(value)} of type {kind.__name__} cannot be stored: use numbers,"
-        f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; or use pickle"
+        f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; put lml.state.storable"
+        " above the class of a learner of yours; or use pickle"
     )
 
 
@@ -231,7 +242,8 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
         return arrays.pop(content)
     if tag == "learner":
         name, parameters = content
-        expect(name in _LEARNERS, "learner", name, f"one of {sorted(_LEARNERS)}")
+        known = f"one of {sorted(_LEARNERS)}: import its module, which makes it storable"
+        expect(name in _LEARNERS, "learner", name, known)
         return _usable(_LEARNERS[name](**decode_parameters(parameters, arrays)))
     expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
@@ -425,6 +437,8 @@ def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[An
 # book/state.ipynb#reading-without-trust
 def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
     """The header, of the known format and kind, with a table of the other members."""
+    names = archive.namelist()
+    expect("header.npy" in names, "members", names, "those of `save`: header.npy is missing")
     text = _array(archive, "header").tobytes().decode("ascii")
     header = json.loads(text)
     expect(type(header) is dict, "header", header, "an object")

@@ -37,6 +37,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     flag,
+    inside,
     is_missing,
     is_real,
     is_whole,
@@ -47,6 +48,7 @@ from lml.utils.validation import (
     real,
     seed,
     sort_classes,
+    warn_of_scales,
     whole,
 )
 
@@ -381,6 +383,19 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
     with pytest.raises(ValueError, match=rf"task has {len(labels)} samples of .* no {lack}"):
         check_two_classes(*encode_labels(labels), "task")
     check_two_classes(*encode_labels(["a", "b", "a"]))
+
+
+def test_scales_are_those_of_dense_samples_of_users():
+    X = np.random.default_rng(0).normal(size=(9, 3)) * [1.0, 1.0, 1e4]
+    with pytest.warns(UserWarning, match="column 2 has more than 100 times"):
+        warn_of_scales(X)
+    warn_of_scales(sparse.csr_array(X))
+    warn_of_scales(X * [1.0, 1.0, 1e-3])
+    warn_of_scales(np.ones((4, 3)))
+    warn_of_scales(X[:0])
+    warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
+    with inside():
+        warn_of_scales(X)
 
 
 # --- tasks, weights, neighbors ------------------------------------------------------------

@@ -14,7 +14,6 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors, NeighborhoodComponentsAnalysis
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
@@ -25,13 +24,6 @@ from lml.scml import SCML
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-@parametrize_with_checks(
-    [MetricKNeighborsClassifier(), MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0))]
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def test_euclidean_classifier_is_scikit_learns(rng):

@@ -603,6 +603,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags._skip_test = True  # scikit-learn's checks name no task
         return tags
 
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:

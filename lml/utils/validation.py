@@ -5,10 +5,13 @@ The functions return what they were given in the form that the package computes 
 a ValueError or TypeError that names the argument, shows the value and says what to give.
 """
 
+import contextlib
 import itertools
 import numbers
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -45,6 +48,7 @@ __all__ = [
     "column_names",
     "encode_labels",
     "flag",
+    "inside",
     "is_missing",
     "is_real",
     "is_whole",
@@ -57,6 +61,7 @@ __all__ = [
     "seed",
     "sort_classes",
     "task_names",
+    "warn_of_scales",
     "whole",
 ]
 
@@ -192,6 +197,21 @@ def check_parameters(estimator: Any) -> None:
 # book/door.ipynb#samples
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 _LARGEST = 1e70  # products of squared distances of larger numbers overflow
+_WORDS = ("categor", "enum", "str", "large_string")  # how types of columns begin
+
+
+def _check_frame(A: Any, name: str) -> None:
+    """Name the first column of a data frame that holds categories or words."""
+    if not hasattr(A, "columns"):
+        return
+    for column, kind in zip(A.columns, A.dtypes):
+        words = str(kind).lower().startswith(_WORDS)
+        objects = getattr(kind, "kind", None) == "O"
+        if words or (objects and any(isinstance(v, str) for v in A[column])):
+            raise ValueError(
+                f"column {column!r} of {name} is of type {kind}: encode it as numbers, for example"
+                " with scikit-learn's OneHotEncoder"
+            )
 
 
 def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
@@ -199,6 +219,7 @@ def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
 
     With `ensure_2d` also where it has fewer than two axes.
     """
+    _check_frame(A, name)
     if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
         raise ValueError(f"{name} has masked entries: remove these samples or impute the entries")
     given = A
@@ -326,7 +347,9 @@ def check_samples(
     X, codes = validate_data(
         estimator, check_kind(X, ensure_2d=True), codes, ensure_all_finite=False, **options
     )
-    return check_finite(_canonical(X)), codes, labels
+    X = check_finite(_canonical(X))
+    warn_of_scales(X, getattr(estimator, "feature_names_in_", None))
+    return X, codes, labels
 
 
 def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
@@ -360,6 +383,36 @@ def check_columns(estimator: Any, X: MatrixLike) -> None:
     """Refuse a data frame whose columns are not those that an estimator has learned."""
     if hasattr(estimator, "feature_names_in_"):
         validate_data(estimator, X, skip_check_array=True, reset=False)
+
+
+# book/door.ipynb#samples
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """A block in which samples come from this package: nobody is warned of their scales."""
+    token = _INSIDE.set(True)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(token)
+
+
+def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None) -> None:
+    """Warn of the widest column of dense samples, if it hides the others from a metric."""
+    if sparse.issparse(X) or not len(X) or _INSIDE.get():
+        return
+    spread = X.std(axis=0)
+    widest = int(spread.argmax())
+    if spread[widest] > 100 * np.median(spread[spread > 0] if spread.any() else spread):
+        column = widest if names is None else names[widest]
+        warnings.warn(
+            f"column {column!r} has more than 100 times the spread of the median column, so that"
+            " distances are those of this column: scale the columns first, for example with"
+            " scikit-learn's StandardScaler",
+            stacklevel=4,
+        )
 
 
 # book/door.ipynb#samples
@@ -549,7 +602,9 @@ def check_table(
     names = task_names(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
+    columns = column_names(X)
     X = check_matrix(X, order="C")
+    warn_of_scales(X, columns)
     labels = as_labels(y)
     check_consistent_length(X, labels, names)
     encode_labels(labels)  # refuses samples without a label

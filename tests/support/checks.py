@@ -156,6 +156,17 @@ def spoil(value):
 
 
 @check(lambda entry: entry.kind == "stream")
+def check_a_record_is_shown_in_a_line(entry):
+    model = entry.make(60)
+    X = np.random.default_rng(0).normal(size=(400, 60))
+    entry.learn(model, X, np.arange(400) % 200)
+    shown = repr(model.tasks_["t"])
+    assert len(shown) < 500
+    assert "\n" not in shown
+    assert shown.startswith(f"{type(model.tasks_['t']).__name__}(number=0")
+
+
+@check(lambda entry: entry.kind == "stream")
 def check_nothing_that_is_shown_can_change_the_learner(entry):
     model = entry.learn(entry.learned(), X0 + 1, Y0, task="other")
     twin = copy.deepcopy(model)

@@ -322,6 +322,41 @@ def check_a_data_frame_gives_what_an_array_gives(entry, kind):
     assert_close(entry.answers(again, X), entry.answers(named, X0))
 
 
+@check(lambda entry: entry.kind != "references")  # its learner warns
+def check_a_column_that_hides_the_others_is_named_once(entry):
+    scales = np.array([1.0, 1000.0, 1.0, 1.0])
+    forms = [(X0 * scales, "1"), (pd.DataFrame(X0 * scales, columns=list("abcd")), "'b'")]
+    for X, name in forms:
+        model = entry.make()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            entry.learn(model, X, Y0)
+            if entry.kind == "stream":
+                entry.learn(model, X, Y0, task="u")  # said already
+        said = [str(one.message) for one in found if "100 times" in str(one.message)]
+        assert len(said) == 1
+        assert said[0].startswith(f"column {name} has more than 100 times the spread")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        entry.learn(entry.make(), X0 * np.array([1.0, 30.0, 1.0, 1.0]), Y0)
+
+
+WORDS = ["pandas category", "pandas object", "pandas str", "polars String", "polars Categorical"]
+
+
+@check(kind=WORDS)
+def check_a_column_of_words_is_named(entry, kind):
+    package, dtype = kind.split()
+    words = ["red" if c else "green" for c in Y0]
+    frame = dict(zip("abc", X0.T))
+    if package == "pandas":
+        X = pd.DataFrame(frame).assign(color=pd.Series(words, dtype=dtype))
+    else:
+        polars = pytest.importorskip("polars")
+        X = polars.DataFrame(frame | {"color": polars.Series(words, dtype=getattr(polars, dtype))})
+    assert_refused(entry, X, Y0, "column 'color' of X is of type .*: encode it as numbers")
+
+
 @check(lambda entry: entry.kind != "references", kind=["pandas", "polars"])  # its learner knows
 def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, kind):
     import polars
@@ -340,6 +375,17 @@ def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, k
             for table in tables:
                 with pytest.raises(ValueError, match="feature names should match"):
                     entry.read(model, name, (table, *given[1:]))
+
+
+@check(lambda entry: hasattr(entry.learned(), "pair_score"))
+def check_pairs_come_as_two_arrays(entry):
+    model, pairs = entry.learned(), np.stack([FRESH[:4], FRESH[4:]], axis=1)
+    asked = [name for name in ("pair_score", "pair_distance") if hasattr(model, name)]
+    for name in asked:
+        expected = entry.read(model, name, (pairs,))
+        assert_same([entry.read(model, name, ((FRESH[:4], FRESH[4:]),))], [expected])
+        with pytest.raises(ValueError, match=r"shapes \(4, 4\) and \(3, 4\)"):
+            entry.read(model, name, ((FRESH[:4], FRESH[4:7]),))
 
 
 def wide(X):
