@@ -514,6 +514,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             rows, codes = _chosen(rows, codes, chosen, self.reduction, rng)
             kept = {**kept, name: _References(rows, codes, classes)}
         self._tasks = kept
+        self._current()  # notes what the learner knows
         return self
 
     def forget(self, task: Hashable) -> Self:
@@ -534,7 +535,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         gone = self._known - known
         if gone:
             self._tasks = {task: kept for task, kept in self._tasks.items() if task not in gone}
-        self._known = known
+        if known != self._known:
+            self._known = known
         return self._tasks
 
     @property

@@ -575,9 +575,9 @@ def check_task(task: Any, place: str = "task") -> None:
     check_name(task, f"{place}={task!r}")
 
 
-def task_names(tasks: Iterable[Hashable]) -> list[Any]:
+def task_names(tasks: Any) -> list[Any]:
     """The name of each sample's task, as it is in an array, a column of a frame or any iterable."""
-    return as_labels(tasks) if hasattr(tasks, "__array__") else list(tasks)  # type: ignore[arg-type]
+    return as_labels(tasks) if hasattr(tasks, "__array__") else list(tasks)
 
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
