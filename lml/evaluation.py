@@ -753,10 +753,7 @@ def _by_task(task: Any, tasks: Iterable[Hashable] | None) -> dict[Hashable, Any]
         return {task: slice(None)}
     if task is not None:
         raise ValueError(f"task={task!r} and tasks are given: give one of them")
-    names = task_names(tasks)
-    for sample, name in enumerate(names):
-        check_task(name, f"tasks[{sample}]")
-    return dict(samples_by_task(names))
+    return dict(samples_by_task(task_names(tasks)))
 
 
 def _tasks_of(learner: Any) -> Collection[Hashable]:
@@ -844,11 +841,14 @@ class StreamResult(ShortRepr):
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
-def _check_stream(learner: Any, tasks: Sequence[Any], unseen: Any) -> tuple[Hashable, ...]:
+def _check_stream(
+    learner: Any, tasks: Sequence[Any], unseen: Any, max_references: Any
+) -> tuple[Hashable, ...]:
     """The name of the task of each visit, where all can be evaluated."""
-    readable = hasattr(learner, "task_metric") or (hasattr(learner, "predict") and unseen is None)
-    if not readable:
-        raise TypeError(f"learner is a {type(learner).__name__}, which has no task_metric")
+    needed = unseen is not None or max_references is not None or not hasattr(learner, "predict")
+    if needed and not hasattr(learner, "task_metric"):
+        name = type(learner).__name__
+        raise TypeError(f"learner is a {name}, which has no task_metric to read references with")
     if not (unseen is None or callable(unseen)):
         raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
@@ -927,7 +927,7 @@ def evaluate_stream(
     before its turn.
     """
     tasks = list(tasks)
-    visits = _check_stream(learner, tasks, unseen)
+    visits = _check_stream(learner, tasks, unseen, max_references)
     names = tuple(dict.fromkeys(visits))
     first = {task.name: task for task in reversed(tasks)}
     has_metrics = hasattr(learner, "task_metric")

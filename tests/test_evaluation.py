@@ -185,6 +185,8 @@ def test_ella_is_asked_through_its_own_predictions():
             assert result.accuracy[s, t] == again.score(task.X_test, task.y_test, task=task.name)
     with pytest.raises(TypeError, match="ELLA, which has no task_metric"):
         evaluate_stream(ELLA(), tasks, unseen=lambda _: FactoredMetric.identity(5))
+    with pytest.raises(TypeError, match="ELLA, which has no task_metric"):
+        evaluate_stream(ELLA(), tasks, max_references=5)
     with pytest.raises(TypeError, match="OASIS, which has no task_metric"):
         evaluate_stream(OASIS(), tasks)
 
