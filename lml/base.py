@@ -243,9 +243,9 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Samples of this visit only.
         y : array-like of shape (n_samples,)
-            Labels of any hashable type.
+            Labels: strings, numbers or tuples of them, which a file can hold.
         task : hashable
-            Name of the task.
+            Name of the task, of the same types.
 
         Returns
         -------

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from lml.base import (
     COMMON_FIELDS,
@@ -38,9 +37,10 @@ from lml.state import (
     expect,
 )
 from lml.triplets import draw_triplets, neighbor_triplets
-from lml.utils.linalg import nbytes
+from lml.utils.linalg import nbytes, stacked
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
+    InvalidParameterError,
     Rule,
     encode_labels,
     flag,
@@ -259,7 +259,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         known = state.tasks.get(task)
         names = [labels[code] for code in y]
         if known is not None and known.X is not None:
-            X = _stacked(known.X, X)
+            X = stacked(known.X, X)
             names = [*known.labels, *names]
             y, labels = encode_labels(names)
 
@@ -299,6 +299,14 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
             record = replace(record, X=None, labels=(), triplets=triplets[:0])
         tasks = {**state.tasks, task: record}
         return replace(state, dictionary=L, codes=codes, tasks=tasks, metric_type=kind)
+
+    def _check_parameters(self) -> None:
+        """Refuse also what has no effect."""
+        super()._check_parameters()
+        if self.n_basis is not None and not isinstance(self.init, str):
+            raise InvalidParameterError(
+                f"n_basis={self.n_basis} has no effect with atoms given as init: give None"
+            )
 
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets of a task: sampled, or nearest for a distance."""
@@ -382,14 +390,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
                 "codes": np.reshape(list(state.codes.values()), (-1, *2 * [len(state.dictionary)])),
             },
         )
-
-
-# book/paper.ipynb#the-class
-def _stacked(old: Matrix, new: Matrix) -> Matrix:
-    """The samples of two visits below one another; sparse where one of them is."""
-    if sparse.issparse(old) or sparse.issparse(new):
-        return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")
-    return np.vstack([old, new])
 
 
 # book/paper.ipynb#the-class

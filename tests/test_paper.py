@@ -123,3 +123,9 @@ def test_forgetting_a_task_takes_its_samples():
     learner = learn(make_learner())
     learner.forget(42)
     assert list(learner.tasks_) == list(learner.codes_) == ["paris", ("a", 1)]
+
+
+def test_a_number_of_directions_is_refused_where_the_atoms_are_given():
+    learner = DictionaryMetricLearner(init=np.eye(2, 4), n_basis=3)
+    with pytest.raises(ValueError, match="n_basis=3 has no effect"):
+        learner.partial_fit(np.eye(4), [0, 0, 1, 1], task="a")
