@@ -26,6 +26,7 @@ holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named be
 
 import copy
 import os
+import reprlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
@@ -43,10 +44,8 @@ from sklearn.utils import check_consistent_length, check_random_state
 from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
-    ArrayField,
     Field,
     OptionalField,
-    RecordField,
     SizeField,
     ValueField,
     decode_parameters,
@@ -58,13 +57,13 @@ from lml.state import (
     unpack,
     write_state,
 )
-from lml.utils.linalg import dense
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
     check_columns,
     check_known_task,
     check_matrix,
+    check_name,
     check_parameters,
     check_table,
     check_task,
@@ -72,26 +71,43 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     one_of,
-    real,
+    warn_of_scales,
     whole,
 )
 
 __all__ = [
-    "CLASS_MEANS",
     "COMMON_FIELDS",
-    "LABELS",
     "BaseLearnerMixin",
     "BaseLifelongLearner",
-    "ClassMeans",
     "LearnerState",
     "Record",
-    "SharedLabelsMixin",
+    "ShortRepr",
     "base_learner_rule",
 ]
 
 
 # book/shell.ipynb#the-state
-class Record:
+class ShortRepr:
+    """A dataclass whose repr gives the type and shape of an array, and cuts what is long."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = ShortRepr.__repr__  # type: ignore[method-assign]  # dataclass keeps it
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={_short(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray) or sparse.issparse(value):
+        return f"<{value.dtype} {value.shape}>"
+    if isinstance(value, dict):
+        return f"<{len(value)} entries>"
+    return reprlib.repr(value) if isinstance(value, (str, tuple)) else repr(value)
+
+
+class Record(ShortRepr):
     """A frozen dataclass into whose arrays nobody can write, nor into those of a copy."""
 
     def __post_init__(self) -> None:
@@ -168,6 +184,14 @@ _S = TypeVar("_S", bound=LearnerState)
 _LOCKS: dict[int, WeakKeyDictionary[Any, Any]] = {}  # by process: a fork holds none
 
 
+def _encoded(y: LabelsLike) -> tuple[Indices, list[Any]]:
+    """The class of each sample and the label of each class; a label must fit into a file."""
+    codes, labels = encode_labels(y)
+    for label in labels:
+        check_name(label, f"label {label!r}")
+    return codes, labels
+
+
 class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
@@ -219,9 +243,9 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Samples of this visit only.
         y : array-like of shape (n_samples,)
-            Labels of any hashable type.
+            Labels: strings, numbers or tuples of them, which a file can hold.
         task : hashable
-            Name of the task.
+            Name of the task, of the same types.
 
         Returns
         -------
@@ -241,10 +265,11 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             samples = check_matrix(X, n_features=known, order="C")
             check_columns(self, X)
             check_consistent_length(samples, y)
-            codes, labels = encode_labels(y)
+            codes, labels = _encoded(y)
             self._check_labels(codes, labels, task)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
+                warn_of_scales(samples, state.columns)
             self._state = self._learn_task(state, samples, codes, labels, task)
         return self
 
@@ -278,7 +303,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             # all tasks are checked before one is learned; samples are taken when it is their turn
             encoded = []
             for task, own in samples_by_task(names).items():
-                codes, labels = encode_labels([all_labels[sample] for sample in own])
+                codes, labels = _encoded([all_labels[sample] for sample in own])
                 self._check_labels(codes, labels, task)
                 encoded.append((own, codes, labels, task))
             visits = ((table[own], codes, labels, task) for own, codes, labels, task in encoded)
@@ -370,14 +395,16 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         -----
         Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
         """
-        now = copy.copy(self)
-        now._check_parameters()
         arrays: dict[str, Any] = {}
-        meta = {
-            "parameters": encode_parameters(now, arrays),
-            "state": pack(OptionalField(self._fields()), now._state, arrays),
+        write_state(path, self._kind, copy.copy(self)._packed(arrays), arrays)
+
+    def _packed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """JSON form of the learner; its arrays go to `arrays`."""
+        self._check_parameters()
+        return {
+            "parameters": encode_parameters(self, arrays),
+            "state": pack(OptionalField(self._fields()), self._state, arrays),
         }
-        write_state(path, self._kind, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -406,19 +433,24 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         """
         meta, arrays = read_state(path, cls._kind)
         with reading(path):
-            fits = type(meta) is dict and set(meta) == {"state", "parameters"}
-            expect(fits, "entries", meta, "state and parameters")
-            learner = cls(**decode_parameters(meta["parameters"], arrays))
-            learner._check_parameters()
-            state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
-            if state is not None:
-                numbers = [record.number for record in state.tasks.values()]
-                rising = sorted(set(numbers)) == numbers
-                expect(rising, "numbers of the tasks", numbers, "different and rising")
-                n = state.n_features
-                named = state.columns is None or len(state.columns) == n
-                expect(named, "columns", state.columns, f"{n} different names")
-            learner._state = state
+            return cls._unpacked(meta, arrays)
+
+    @classmethod
+    def _unpacked(cls, meta: Any, arrays: dict[str, Any]) -> Self:
+        """The learner that `_packed` took apart, or an error that names what does not fit."""
+        fits = type(meta) is dict and set(meta) == {"state", "parameters"}
+        expect(fits, "entries", meta, "state and parameters")
+        learner = cls(**decode_parameters(meta["parameters"], arrays))
+        learner._check_parameters()
+        state = unpack(OptionalField(cls._fields()), meta["state"], arrays)
+        if state is not None:
+            numbers = [record.number for record in state.tasks.values()]
+            rising = sorted(set(numbers)) == numbers
+            expect(rising, "numbers of the tasks", numbers, "different and rising")
+            n = state.n_features
+            named = state.columns is None or len(state.columns) == n
+            expect(named, "columns", state.columns, f"{n} different names")
+        learner._state = state
         return learner
 
 
@@ -461,150 +493,3 @@ def base_learner_rule(words: Iterable[str]) -> Rule:
         lambda value: named.allows(value) or METRIC_LEARNER.allows(value),
         f"one of {tuple(words)} or a metric learner",
     )
-
-
-# book/shell.ipynb#labels-that-mean-the-same-in-every-task
-@dataclass(frozen=True, eq=False)
-class ClassMeans(Record):
-    """Label, size and mean of each class of a task.
-
-    Attributes
-    ----------
-    labels : tuple of length c
-    counts : ndarray of int, shape (c,)
-    means : ndarray of shape (c, n_features)
-    """
-
-    labels: tuple[Any, ...]
-    counts: Indices
-    means: Floats
-
-    @property
-    def center(self) -> Floats:
-        """The mean of all samples."""
-        return self.counts @ self.means / self.counts.sum()
-
-    def centered(self) -> "ClassMeans":
-        """The means from the mean of all samples."""
-        return replace(self, means=self.means - self.center)
-
-    def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
-        """Class means of other tasks, moved to this one, and their labels; of its classes only."""
-        found = [
-            (label, mean)
-            for other in others
-            for label, mean in zip(other.labels, other.centered().means)
-            if label in self.labels
-        ]
-        means = np.array([mean for _, mean in found]).reshape(-1, self.means.shape[1])
-        return self.center + means, [label for label, _ in found]
-
-    def plus(self, other: "ClassMeans") -> "ClassMeans":
-        """The class means of the samples of both."""
-        labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
-        counts = np.zeros(len(labels), dtype=int)
-        sums = np.zeros((len(labels), self.means.shape[1]))
-        for part in (self, other):
-            place = [labels.index(label) for label in part.labels]
-            counts[place] += part.counts
-            sums[place] += part.counts[:, None] * part.means
-        return ClassMeans(labels, counts, sums / counts[:, None])
-
-
-# book/shell.ipynb#labels-that-mean-the-same-in-every-task
-def _restored_means(*, labels: tuple[Any, ...], counts: Indices, means: Floats) -> ClassMeans:
-    """Class means of a file, with a label each."""
-    expect(len(labels) == len(counts), "labels of class means", labels, f"{len(counts)} labels")
-    return ClassMeans(labels, counts, means)
-
-
-def _are_labels(labels: Any) -> bool:
-    return type(labels) is tuple and len(set(labels)) == len(labels)
-
-
-#: Labels as they are stored.
-LABELS = ValueField(Rule(_are_labels, "a tuple of different labels"))
-#: How a `ClassMeans` is stored.
-CLASS_MEANS = RecordField(
-    _restored_means,
-    {
-        "labels": LABELS,
-        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
-        "means": ArrayField(("c", "D")),
-    },
-)
-
-
-# book/shell.ipynb#labels-that-mean-the-same-in-every-task
-class SharedLabelsMixin:
-    """A parameter ``shared_labels``: whether a label means the same class in every task.
-
-    A learner inherits it before `BaseLifelongLearner` and gives ``_joined_means(state, task)``, a
-    dict of labels to class means over several tasks, moved to the mean of the task.
-    """
-
-    shared_labels: bool
-    if TYPE_CHECKING:  # what the learner brings
-
-        def _known_state(self, task: Hashable) -> Any: ...
-
-        def _joined_means(self, state: Any, task: Hashable) -> dict[Any, Floats]: ...
-
-    def shrink_references(
-        self,
-        X: MatrixLike,
-        y: LabelsLike,
-        *,
-        task: Hashable,
-        amount: float = 0.5,
-        shared: float = 0.0,
-    ) -> Floats:
-        """Move reference samples toward the mean of their class, for k nearest neighbors.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n, n_features)
-        y : array-like of shape (n,)
-            Labels.
-        task : hashable
-            A known task.
-        amount : float in [0, 1], default=0.5
-            0 leaves the samples as they are, 1 puts class means in their place.
-        shared : float in [0, 1], default=0.0
-            Weight, in these means, of the class means over all tasks (for `LifelongPLDA`, of its
-            family), moved to the mean of this one. More than 0 needs ``shared_labels=True``.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features)
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
-
-        Notes
-        -----
-        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
-        """
-        real(0, 1).check("amount", amount)
-        real(0, 1).check("shared", shared)
-        if shared and not self.shared_labels:
-            raise ValueError(
-                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
-            )
-        now = copy.copy(self)  # no other thread changes it
-        state = now._known_state(task)
-        samples = check_matrix(X, n_features=state.n_features, order="C")
-        check_columns(now, X)
-        check_consistent_length(samples, y)
-        codes, labels = encode_labels(y)
-        joined = now._joined_means(state, task) if shared else {}
-        references = dense(samples).copy()
-        for code, label in enumerate(labels):
-            own = codes == code
-            target = references[own].mean(axis=0)
-            if label in joined:
-                target = (1 - shared) * target + shared * joined[label]
-            references[own] = (1 - amount) * references[own] + amount * target
-        return references

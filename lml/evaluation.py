@@ -5,38 +5,70 @@ A lifelong learner keeps metrics and no rows. The reference rows that k-nearest-
 prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounded.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+import copy
+import os
+import warnings
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.extmath import row_norms
 
+from lml.base import BaseLifelongLearner, ShortRepr
 from lml.metrics import FactoredMetric
-from lml.neighbors import accuracy, k_nearest, majority_vote
-from lml.utils.linalg import nbytes
+from lml.neighbors import accuracy, k_nearest, majority_vote, vote_shares
+from lml.single_task import samples_by_task
+from lml.state import (
+    ArrayField,
+    MatrixField,
+    RecordField,
+    TableField,
+    ValueField,
+    about,
+    decode_parameters,
+    encode,
+    expect,
+    pack,
+    read_state,
+    reading,
+    unpack,
+    write_state,
+)
+from lml.utils.linalg import dense, nbytes, stacked
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
+    as_labels,
     check_columns,
     check_kind,
     check_known_task,
     check_matrix,
     check_n_neighbors,
+    check_name,
     check_parameters,
     check_task,
     encode_labels,
+    labels_array,
+    one_of,
     optional,
     seed,
     sort_classes,
+    task_names,
     whole,
 )
 
 __all__ = [
+    "AccuracyMatrixDisplay",
     "LifelongKNeighborsClassifier",
+    "SpectrumDisplay",
     "StreamResult",
     "average_accuracy",
     "backward_transfer",
@@ -44,6 +76,7 @@ __all__ = [
     "forgetting",
     "forward_transfer",
     "knn_labels",
+    "spectrum",
 ]
 
 
@@ -233,26 +266,70 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
-def _bounded_rows(codes: Indices, max_rows: int | None, rng: np.random.RandomState) -> Indices:
-    """Indices of at most max_rows rows, stratified by class, in their old order."""
-    n_classes = codes.max(initial=-1) + 1
-    if max_rows is None or len(codes) <= max_rows:
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+def _bounded_rows(
+    codes: Indices, max_rows: int | None, max_per_class: int | None, rng: np.random.RandomState
+) -> Indices:
+    """Indices of at most max_rows rows, stratified by class, in their old order.
+
+    And of at most max_per_class rows of one class.
+    """
+    sizes = np.minimum(np.bincount(codes), max_per_class or len(codes))
+    n_kept = min(sizes.sum(), max_rows or len(codes))
+    if n_kept == len(codes):
         return np.arange(len(codes))
-    if max_rows < n_classes:
+    if n_kept < len(sizes):
         raise ValueError(
-            f"max_references={max_rows} is less than the {n_classes} classes of"
+            f"max_references={max_rows} is less than the {len(sizes)} classes of"
             " the task: keep at least one row a class"
         )
     order = rng.permutation(len(codes))
     key = np.empty(len(codes))  # kappa of eq. (evaluation-bounded)
-    for code in range(n_classes):
+    for code, size in enumerate(sizes):
         rows = order[codes[order] == code]
-        key[rows] = np.arange(len(rows)) / len(rows)
-    return np.sort(order[np.argsort(key[order], kind="stable")[:max_rows]])
+        key[rows] = np.arange(len(rows)) / size
+    return np.sort(order[np.argsort(key[order], kind="stable")[:n_kept]])
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+def _herded(X: Matrix, n: int) -> Indices:
+    """The first n rows of a class by eq. (evaluation-herding), in their old order."""
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    squares = row_norms(X, squared=True)
+    total = np.zeros(X.shape[1])
+    chosen: list[int] = []
+    for j in range(1, n + 1):
+        gaps = squares + 2 * (X @ (total - j * mean))  # but for what all rows have in common
+        gaps[chosen] = np.inf
+        chosen.append(int(np.argmin(gaps)))
+        total += dense(X[[chosen[-1]]])[0]
+    return np.sort(chosen)
+
+
+def _chosen(
+    X: Matrix, codes: Indices, rows: Indices, how: str, rng: np.random.RandomState
+) -> tuple[Matrix, Indices]:
+    """As many references of each class as in `rows`: these, or others in their place."""
+    if how == "random" or len(rows) == len(codes):
+        return X[rows], codes[rows]
+    parts = []
+    for code, n in enumerate(np.bincount(codes[rows])):
+        own = X[codes == code]
+        if n < own.shape[0] and how == "herding":
+            own = own[_herded(own, n)]
+        elif n < own.shape[0]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than n
+                own = KMeans(n, random_state=rng).fit(own).cluster_centers_
+        parts.append(own)
+    if sparse.issparse(X):
+        stacked = sparse.vstack([sparse.csr_array(own) for own in parts], format="csr")
+    else:
+        stacked = np.vstack(parts)
+    return stacked, np.sort(codes[rows])
+
+
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
 def knn_labels(
     metric: FactoredMetric,
     metric_type: str,
@@ -271,8 +348,17 @@ def knn_labels(
     return majority_vote(labels[nearest])
 
 
-class LifelongKNeighborsClassifier(BaseEstimator):
-    """k-nearest-neighbour classification of several tasks with one lifelong learner.
+@dataclass(frozen=True, eq=False)
+class _References:
+    """What is kept of a task: samples, the class of each, the labels of the classes."""
+
+    X: Matrix
+    codes: Indices
+    classes: NDArray[Any]
+
+
+class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
+    """k-nearest-neighbor classification of several tasks with one lifelong learner.
 
     Parameters
     ----------
@@ -281,53 +367,97 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         is, never copied or trained: train it with its own ``partial_fit``.
     n_neighbors : int, default=3
     max_references : int or None, default=None
-        Most reference rows kept a task; None keeps all. Fewer are drawn at random with
-        every class keeping its share.
+        Most references kept of a task, every class by its share; None keeps all.
+    max_per_class : int or None, default=None
+        Most references kept of a class of a task.
+    reduction : {"random", "herding", "kmeans"}, default="random"
+        How fewer references are chosen: at random, one after the other so that their mean stays
+        near that of the class, or as the centers of clusters of the class.
     random_state : int, RandomState or None, default=None
-        Used only when rows are drawn.
+        Of the random choice and of k-means.
 
     Attributes
     ----------
     references_ : dict
-        Task to (rows, labels).
+        Task to (samples, labels).
+    classes_ : dict
+        Task to its labels, in the order of the columns of ``predict_proba``.
     reference_nbytes_ : int
-        Bytes of all reference rows and labels: what k-NN costs beyond the learner.
+        Bytes of all references and their classes: what k-NN costs beyond the learner.
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-knn) and (evaluation-bounded).
-    The metric is read at prediction time, so predictions change when the learner moves. A
-    distance is projected onto the positive semi-definite matrices before it is used.
+    Derived in chapter 36 (evaluation), eqs. (evaluation-knn), (evaluation-bounded) and
+    (evaluation-herding). The metric is read at prediction time, so predictions change when the
+    learner moves. A distance is projected onto the positive semi-definite matrices before it is
+    used.
+
+    Examples
+    --------
+    >>> from lml.datasets import load_few_shot_digits
+    >>> from lml.lifelong import LifelongMetricLearner
+    >>> learner = LifelongMetricLearner(random_state=0)
+    >>> reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
+    >>> for task in load_few_shot_digits(n_tasks=2, random_state=0):
+    ...     learner = learner.partial_fit(task.X_train, task.y_train, task=task.name)
+    ...     reader = reader.partial_fit(task.X_train, task.y_train, task=task.name)
+    >>> reader.predict_proba(task.X_test, task=task.name).shape[1]
+    5
+    >>> reader.forget(task.name).classes_.keys() == learner.tasks_.keys()
+    True
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_neighbors": whole(1),
         "max_references": optional(whole(1)),
+        "max_per_class": optional(whole(1)),
+        "reduction": one_of("random", "herding", "kmeans"),
         "random_state": seed(),
     }
+    _tasks: dict[Hashable, _References] | None = None
+    _known: frozenset[Hashable] = frozenset()  # tasks of ours that the learner has known
 
     def __init__(
         self,
         learner: Any,
         n_neighbors: int = 3,
         max_references: int | None = None,
+        max_per_class: int | None = None,
+        reduction: str = "random",
         random_state: Seed = None,
     ) -> None:
         self.learner = learner
         self.n_neighbors = n_neighbors
         self.max_references = max_references
+        self.max_per_class = max_per_class
+        self.reduction = reduction
         self.random_state = random_state
 
-    def fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
-        """Keep the reference rows of one task; other tasks' rows stay.
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags._skip_test = True  # scikit-learn's checks name no task
+        return tags
+
+    def fit(
+        self,
+        X: MatrixLike,
+        y: LabelsLike,
+        *,
+        task: Hashable = None,
+        tasks: Iterable[Hashable] | None = None,
+    ) -> Self:
+        """Keep the references of tasks, in place of their earlier ones; other tasks stay.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Labels of any hashable type.
+            Labels of any type that a file can hold.
         task : hashable
-            Name of the task; its earlier reference rows are replaced.
+            Name of the task.
+        tasks : sequence of length n_samples
+            Instead of `task`: the name of each sample's task.
 
         Returns
         -------
@@ -336,18 +466,96 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If a row, a label, the name or a number cannot be used; nothing has changed then.
+            If a sample, a label, a name or a number cannot be used; nothing has changed then.
         """
+        return self._keep(X, y, task, tasks, anew=True)
+
+    def partial_fit(
+        self,
+        X: MatrixLike,
+        y: LabelsLike,
+        *,
+        task: Hashable = None,
+        tasks: Iterable[Hashable] | None = None,
+    ) -> Self:
+        """Add references of tasks; arguments as of `fit`.
+
+        The bounds then choose among the samples kept before and the new ones.
+        """
+        return self._keep(X, y, task, tasks, anew=False)
+
+    def _keep(self, X: MatrixLike, y: LabelsLike, task: Any, tasks: Any, anew: bool) -> Self:
+        """Keep references; `anew` without the earlier ones of their tasks."""
         check_parameters(self)
-        check_task(task)
-        X = self._check_rows(X, replaced=[task])
-        classes, codes = sort_classes(y)
-        check_consistent_length(X, codes)
-        kept = _bounded_rows(codes, self.max_references, check_random_state(self.random_state))
-        check_n_neighbors(self.n_neighbors, len(kept))
-        references = X[kept], classes[codes[kept]]
-        self.references_ = {**getattr(self, "references_", {}), task: references}
+        bounds = self.max_references, self.max_per_class
+        if self.reduction != "random" and bounds == (None, None):
+            raise ValueError(
+                f"reduction={self.reduction!r} has no effect without a bound: give max_references"
+                " or max_per_class"
+            )
+        parts = _by_task(task, tasks)
+        X = self._check_rows(X, replaced=parts if anew else ())
+        labels = as_labels(y)
+        for label in encode_labels(labels)[1]:
+            check_name(label, f"label {label!r}")
+        check_consistent_length(X, labels)
+        kept = {} if self._tasks is None else self._current()
+        rng = check_random_state(self.random_state)
+        for name, own in parts.items():
+            check_task(name)
+            rows = X[own]
+            named = labels if tasks is None else [labels[sample] for sample in own]
+            if name in kept and not anew:
+                rows = stacked(kept[name].X, rows)
+                named = [*kept[name].classes[kept[name].codes].tolist(), *named]
+            classes, codes = sort_classes(named)
+            chosen = _bounded_rows(codes, *bounds, rng)
+            check_n_neighbors(self.n_neighbors, len(chosen))
+            rows, codes = _chosen(rows, codes, chosen, self.reduction, rng)
+            kept = {**kept, name: _References(rows, codes, classes)}
+        self._tasks = kept
+        self._current()  # notes what the learner knows
         return self
+
+    def forget(self, task: Hashable) -> Self:
+        """Drop the references of a task, and let the learner forget it if it knows it."""
+        left = {**self._current()}
+        check_known_task(task, left)
+        if hasattr(self.learner, "forget") and task in _tasks_of(self.learner):
+            self.learner.forget(task)
+        del left[task]
+        self._tasks = left
+        return self
+
+    def _current(self) -> dict[Hashable, _References]:
+        """What is kept of each task; of one that the learner has forgotten, it is dropped."""
+        if self._tasks is None:
+            raise NotFittedError("no task has references yet: call fit(X, y, task=...)")
+        known = frozenset(_tasks_of(self.learner)) & self._tasks.keys()
+        gone = self._known - known
+        if gone:
+            self._tasks = {task: kept for task, kept in self._tasks.items() if task not in gone}
+        if known != self._known:
+            self._known = known
+        return self._tasks
+
+    @property
+    def references_(self) -> dict[Hashable, tuple[Matrix, NDArray[Any]]]:
+        """Task to (samples, labels), a new table."""
+        return {task: (kept.X, kept.classes[kept.codes]) for task, kept in self._current().items()}
+
+    @property
+    def classes_(self) -> dict[Hashable, NDArray[Any]]:
+        """Task to its labels, sorted where they have an order."""
+        return {task: kept.classes for task, kept in self._current().items()}
+
+    @property
+    def reference_nbytes_(self) -> int:
+        """Bytes of the references of all tasks and of the numbers of their classes."""
+        return sum(nbytes(kept.X) + kept.codes.nbytes for kept in self._current().values())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self._tasks)
 
     def _check_rows(self, X: MatrixLike, replaced: Collection[Hashable] = ()) -> Matrix:
         """Rows in single or double precision, with the columns of the learner and the references."""
@@ -358,42 +566,102 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         known = getattr(self.learner, "n_features_in_", X.shape[1])
         if X.shape[1] != known:
             raise ValueError(f"X has {X.shape[1]} features, but the learner has learned {known}")
-        for name, (rows, _) in getattr(self, "references_", {}).items():
-            if X.shape[1] != rows.shape[1] and name not in replaced:
+        for name, kept in (self._tasks or {}).items():
+            if X.shape[1] != kept.X.shape[1] and name not in replaced:
                 raise ValueError(
                     f"X has {X.shape[1]} features, the reference rows of task {name!r} have"
-                    f" {rows.shape[1]}: the tasks share one feature space"
+                    f" {kept.X.shape[1]}: the tasks share one feature space"
                 )
         return X
 
-    def predict(self, X: MatrixLike, *, task: Hashable) -> NDArray[Any]:
-        """Labels of the rows of X by the learner's current metric of the task.
+    def _nearest(
+        self,
+        X: Matrix | None,
+        task: Hashable,
+        n_neighbors: int | None = None,
+        metric: FactoredMetric | None = None,
+    ) -> tuple[_References, Indices, Floats]:
+        """The references of a task, the nearest of each row, and scores, eq. (evaluation-knn)."""
+        current = self._current()
+        check_known_task(task, current)
+        kept = current[task]
+        metric = self.learner.task_metric(task) if metric is None else metric
+        kind = self.learner.metric_type_
+        if kind == "distance":
+            metric = metric.psd()
+        k = self.n_neighbors if n_neighbors is None else n_neighbors
+        return kept, *k_nearest(metric, X, kept.X, kind, k)
+
+    def kneighbors(
+        self, X: MatrixLike | None = None, n_neighbors: int | None = None, *, task: Hashable
+    ) -> tuple[Indices, Floats]:
+        """Nearest references of each row under the learner's current metric of the task.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+            None ranks, for each reference, all the others.
+        n_neighbors : int, optional
+        task : hashable
+            A task that the learner and this classifier both know.
+
+        Returns
+        -------
+        indices : ndarray of int, shape (n_queries, n_neighbors)
+            Places in ``references_[task]``, nearest first.
+        scores : ndarray of shape (n_queries, n_neighbors)
+            Larger is closer.
+        """
+        X = None if X is None else self._check_query(X, [task])
+        return self._nearest(X, task, n_neighbors)[1:]
+
+    def _check_query(self, X: MatrixLike, tasks: Iterable[Hashable]) -> Matrix:
+        """Rows to classify, of tasks that have references."""
+        current = self._current()
+        for task in tasks:
+            check_known_task(task, current)
+        return self._check_rows(X)
+
+    def predict(
+        self, X: MatrixLike, *, task: Hashable = None, tasks: Iterable[Hashable] | None = None
+    ) -> NDArray[Any]:
+        """Labels of rows by the learner's current metric of their task.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features)
         task : hashable
-            A task that the learner and this classifier have both seen.
+            A task that the learner and this classifier both know.
+        tasks : sequence of length n_queries
+            Instead of `task`: the task of each row.
 
         Returns
         -------
         ndarray of shape (n_queries,)
         """
-        X = self._check_query(X, task)
-        return self._predict(X, task, self.learner.task_metric(task))
+        if tasks is None:
+            return self._predict(X, task)
+        parts = _by_task(task, tasks)
+        X = self._check_query(X, parts)
+        check_consistent_length(X, range(sum(map(len, parts.values()))))
+        found: list[Any] = [None] * X.shape[0]
+        for name, own in parts.items():
+            for row, label in zip(own, self.predict(X[own], task=name).tolist()):
+                found[row] = label
+        return labels_array(found)
 
-    def _check_query(self, X: MatrixLike, task: Hashable) -> Matrix:
-        """Rows to classify, of a task that has references."""
-        if not getattr(self, "references_", None):
-            raise NotFittedError("no task has reference rows yet: call fit(X, y, task=...)")
-        check_known_task(task, self.references_)
-        return self._check_rows(X)
+    def _predict(
+        self, X: MatrixLike, task: Hashable, metric: FactoredMetric | None = None
+    ) -> NDArray[Any]:
+        """Labels of rows of one task, by a metric that is not the learner's if it is given."""
+        X = self._check_query(X, [task])
+        kept, nearest, _ = self._nearest(X, task, metric=metric)
+        return kept.classes[majority_vote(kept.codes[nearest])]
 
-    def _predict(self, X: Matrix, task: Hashable, metric: FactoredMetric) -> NDArray[Any]:
-        """Labels of rows by a metric, among the reference rows of a task, eq. (evaluation-knn)."""
-        references, labels = self.references_[task]
-        kind = self.learner.metric_type_
-        return knn_labels(metric, kind, X, references, labels, self.n_neighbors)
+    def predict_proba(self, X: MatrixLike, *, task: Hashable) -> Floats:
+        """Share of the votes for each class of a task, (n_queries, n_classes)."""
+        kept, nearest, _ = self._nearest(self._check_query(X, [task]), task)
+        return vote_shares(kept.codes[nearest], len(kept.classes))
 
     def score(
         self,
@@ -401,30 +669,137 @@ class LifelongKNeighborsClassifier(BaseEstimator):
         y: LabelsLike,
         sample_weight: WeightsLike | None = None,
         *,
-        task: Hashable,
+        task: Hashable = None,
+        tasks: Iterable[Hashable] | None = None,
     ) -> float:
-        """Accuracy on (X, y) of one task, a float in [0, 1]; a weighted mean."""
-        return accuracy(self.predict(X, task=task), y, sample_weight)
+        """Share of the rows whose predicted label is that in y, a float in [0, 1].
 
-    @property
-    def reference_nbytes_(self) -> int:
-        """Bytes of the reference rows and labels of all tasks."""
-        return sum(nbytes(X) + y.nbytes for X, y in getattr(self, "references_", {}).values())
+        `task` is the task of all rows, or `tasks` that of each; `sample_weight` makes it a
+        weighted mean.
+        """
+        return accuracy(self.predict(X, task=task, tasks=tasks), y, sample_weight)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the classifier and its learner to one file, as learners do.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the learner has no files, or a parameter cannot be stored. Nothing is written then.
+        """
+        check_parameters(self)
+        if not isinstance(self.learner, BaseLifelongLearner):
+            name = type(self.learner).__name__
+            raise TypeError(f"learner is a {name}, which has no files: pickle the classifier")
+        theirs: dict[str, Any] = {}
+        ours: dict[str, Any] = {}
+        parameters = {}
+        for name, value in self.get_params(deep=False).items():
+            if name != "learner":
+                with about(name):
+                    parameters[name] = encode(value, ours)
+        meta = {
+            "learner": [self.learner._kind, copy.copy(self.learner)._packed(theirs)],
+            "parameters": parameters,
+            "references": pack(_STORED, self._current() if self._tasks else {}, ours),
+        }
+        arrays = {f"learner.{name}": array for name, array in theirs.items()}
+        arrays |= {f"own{name}": array for name, array in ours.items()}
+        write_state(path, "LifelongKNeighborsClassifier", meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The classifier, with its learner, in a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+
+        Raises
+        ------
+        OSError
+            If the file cannot be opened.
+        ValueError
+            If it holds no such classifier, is damaged, or its parts do not belong together.
+            Nothing in it is executed: the class of the learner must have been imported.
+        """
+        meta, arrays = read_state(path, "LifelongKNeighborsClassifier")
+        with reading(path):
+            ours = {n[3:]: array for n, array in arrays.items() if n.startswith("own")}
+            theirs = {n[8:]: array for n, array in arrays.items() if n.startswith("learner.")}
+            expect(len(ours) + len(theirs) == len(arrays), "arrays", list(arrays), "of two parts")
+            kind, parts = meta["learner"]
+            kinds = {learner._kind: learner for learner in BaseLifelongLearner.__subclasses__()}
+            expect(kind in kinds, "learner", kind, f"one of {sorted(kinds)}: import its module")
+            learner = kinds[kind]._unpacked(parts, theirs)
+            reader = cls(learner, **decode_parameters(meta["parameters"], ours))
+            check_parameters(reader)
+            reader._tasks = unpack(_STORED, meta["references"], ours) or None
+            widths = {kept.X.shape[1] for kept in (reader._tasks or {}).values()}
+            known = {getattr(learner, "n_features_in_", width) for width in widths}
+            expect(widths == known, "features of references", widths, known)
+        return reader
+
+
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+def _by_task(task: Any, tasks: Iterable[Hashable] | None) -> dict[Hashable, Any]:
+    """The samples of each task: all of one, or the numbers of those of each of several."""
+    if tasks is None:
+        check_task(task)
+        return {task: slice(None)}
+    if task is not None:
+        raise ValueError(f"task={task!r} and tasks are given: give one of them")
+    return dict(samples_by_task(task_names(tasks)))
+
+
+def _tasks_of(learner: Any) -> Collection[Hashable]:
+    """The tasks that a learner knows, if it tells."""
+    return getattr(learner, "tasks_", ())
+
+
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...]) -> _References:
+    """The references of a task, or an error that says what does not belong together."""
+    found = sorted({*codes.tolist()})
+    expect(found == list(range(len(classes))), "classes of references", found, "all classes")
+    expect(len(set(classes)) == len(classes), "labels of references", classes, "different")
+    return _References(X, codes, labels_array(list(classes)))
+
+
+_STORED = TableField(
+    RecordField(
+        _restored_references,
+        {
+            "X": MatrixField("n", "D"),
+            "codes": ArrayField(("n",), int),
+            "classes": ValueField(Rule(lambda value: type(value) is tuple, "a tuple of labels")),
+        },
+        lambda kept: {**vars(kept), "classes": tuple(kept.classes.tolist())},
+    )
+)
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
 @dataclass(frozen=True)
-class StreamResult:
+class StreamResult(ShortRepr):
     """What `evaluate_stream` returns: the accuracy matrix and how to read it.
 
     Attributes
     ----------
     task_names : tuple
-        Names of the tasks in the order of the stream.
-    accuracy : ndarray of shape (n_tasks, n_tasks)
-        Row = after that task, column = task; NaN where no metric existed.
+        Names of the tasks in the order of their first visit.
+    accuracy : ndarray of shape (n_visits, n_tasks)
+        Row = after that visit, column = task; NaN where no metric existed.
     n_test : ndarray of shape (n_tasks,)
         Number of test rows of each task.
+    visits : tuple
+        Name of the task of each visit: that of `task_names`, unless a task came back.
+    retrained : bool
+        Whether the learner was trained anew, on all samples so far, at each visit.
 
     Notes
     -----
@@ -434,43 +809,78 @@ class StreamResult:
     task_names: tuple[Hashable, ...]
     accuracy: Floats
     n_test: Indices
+    visits: tuple[Hashable, ...]
+    retrained: bool = False
 
     @property
     def arrival(self) -> Floats:
-        """Accuracy of each task right after it was learned, shape (n_tasks,)."""
-        return np.diag(self.accuracy).copy()
+        """Accuracy of each task right after its first visit, shape (n_tasks,)."""
+        first = [self.visits.index(name) for name in self.task_names]
+        return self.accuracy[first, np.arange(len(first))]
 
     @property
     def final(self) -> Floats:
-        """Accuracy of each task after the last one was learned, shape (n_tasks,)."""
+        """Accuracy of each task after the last visit, shape (n_tasks,)."""
         return self.accuracy[-1].copy()
 
     @property
+    def average_so_far(self) -> Floats:
+        """Mean accuracy over the tasks seen so far, after each visit, shape (n_visits,)."""
+        n_seen = [len(set(self.visits[: s + 1])) for s in range(len(self.visits))]
+        return np.array([np.mean(row[:n]) for row, n in zip(self.accuracy, n_seen)])
+
+    @property
     def errors(self) -> Floats:
-        """1 - accuracy, shape (n_tasks, n_tasks)."""
+        """1 - accuracy, shape (n_visits, n_tasks)."""
         return 1.0 - self.accuracy
 
     @property
     def standard_errors(self) -> Floats:
-        """Binomial standard error of every entry, shape (n_tasks, n_tasks)."""
+        """Binomial standard error of every entry, shape (n_visits, n_tasks)."""
         return np.sqrt(self.accuracy * (1.0 - self.accuracy) / self.n_test)
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
-def _check_stream(tasks: Sequence[Any]) -> tuple[Hashable, ...]:
-    """The names of the tasks of a stream, each of them once."""
+def _check_stream(
+    learner: Any, tasks: Sequence[Any], unseen: Any, max_references: Any
+) -> tuple[Hashable, ...]:
+    """The name of the task of each visit, where all can be evaluated."""
+    needed = unseen is not None or max_references is not None or not hasattr(learner, "predict")
+    if needed and not hasattr(learner, "task_metric"):
+        name = type(learner).__name__
+        raise TypeError(f"learner is a {name}, which has no task_metric to read references with")
+    if not (unseen is None or callable(unseen)):
+        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
     for number, task in enumerate(tasks):
         if not all(hasattr(task, part) for part in parts):
             raise TypeError(f"tasks[{number}] is {task!r}: give lml.datasets.Task")
         check_task(task.name, f"tasks[{number}].name")
-    names = tuple(task.name for task in tasks)
-    if not names:
+    if not tasks:
         raise ValueError("tasks is empty: give at least one task")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"tasks contains {twice!r} twice: give each task one name")
-    return names
+    return tuple(task.name for task in tasks)
+
+
+def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any]) -> None:
+    """Check all rows; what is kept are the references of the first visits."""
+    for task in reversed(tasks):
+        reader.fit(task.X_train, task.y_train, task=task.name)
+        X_test = reader._check_query(task.X_test, [task.name])
+        check_consistent_length(X_test, encode_labels(task.y_test)[0])
+
+
+def _teach(learner: Any, seen: Sequence[Any]) -> None:
+    """Let a learner learn the last task, or all of them anew where it has no `partial_fit`."""
+    new = seen[-1]
+    if hasattr(learner, "partial_fit"):
+        learner.partial_fit(new.X_train, new.y_train, task=new.name)
+        return
+    labels = [as_labels(task.y_train) for task in seen]
+    learner.fit(
+        reduce(stacked, [task.X_train for task in seen]),
+        [label for own in labels for label in own],
+        tasks=[task.name for task, own in zip(seen, labels) for _ in own],
+    )
 
 
 # book/evaluation.ipynb#a-stream-step-by-step
@@ -487,12 +897,15 @@ def evaluate_stream(
 
     Parameters
     ----------
-    learner : object with ``partial_fit(X, y, task=)``, ``task_metric(task)``, ``metric_type_``
-        Trained in place.
+    learner : learner of several tasks
+        Trained in place by ``partial_fit(X, y, task=)``, or without it anew on all tasks so far
+        by ``fit(X, y, tasks=)``. Read by ``task_metric(task)`` and ``metric_type_``, or without
+        them by ``predict(X, task=)``.
     tasks : iterable of objects with name, X_train, y_train, X_test, y_test
-        In order of arrival, of one feature space; names are unique. See `lml.datasets.Task`.
+        In order of arrival, of one feature space. See `lml.datasets.Task`. A name that comes
+        again is another visit of its task, which is asked the test rows of its first visit.
     n_neighbors, max_references, random_state
-        As for `LifelongKNeighborsClassifier`.
+        As for `LifelongKNeighborsClassifier`, where the learner has metrics.
     unseen : callable or None, default=None
         ``unseen(learner)`` gives the FactoredMetric that classifies tasks not yet learned.
 
@@ -502,10 +915,10 @@ def evaluate_stream(
 
     Raises
     ------
-    ValueError
-        If there is no task, a name comes twice, or rows, labels or a number cannot be used;
-        nothing has been learned then. What only the learner can refuse, such as a task of one
-        class, it refuses when that task arrives.
+    ValueError, TypeError
+        If there is no task, or rows, labels or a number cannot be used; nothing has been learned
+        then. What only the learner can refuse, such as a task of one class, it refuses when that
+        task arrives.
 
     Notes
     -----
@@ -514,32 +927,141 @@ def evaluate_stream(
     before its turn.
     """
     tasks = list(tasks)
-    names = _check_stream(tasks)
-    reader = LifelongKNeighborsClassifier(learner, n_neighbors, max_references, random_state)
-    if not (unseen is None or callable(unseen)):
-        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
-    # references and test rows of all tasks are checked before anything is learned
-    for task in tasks:
-        reader.fit(task.X_train, task.y_train, task=task.name)
-        X_test = reader._check_query(task.X_test, task.name)
-        check_consistent_length(X_test, encode_labels(task.y_test)[0])
-    R = np.full((len(tasks), len(tasks)), np.nan)
+    visits = _check_stream(learner, tasks, unseen, max_references)
+    names = tuple(dict.fromkeys(visits))
+    first = {task.name: task for task in reversed(tasks)}
+    has_metrics = hasattr(learner, "task_metric")
+    reader = LifelongKNeighborsClassifier(
+        learner, n_neighbors, max_references, random_state=random_state
+    )
+    if has_metrics:  # all rows are checked before anything is learned
+        _keep_references(reader, tasks)
+    R = np.full((len(visits), len(names)), np.nan)
     for s, new in enumerate(tasks):
-        learner.partial_fit(new.X_train, new.y_train, task=new.name)
-        for t, task in enumerate(tasks[: s + 1]):
-            R[s, t] = reader.score(task.X_test, task.y_test, task=task.name)
-        if unseen is None or s + 1 == len(tasks):
-            continue
-        metric = unseen(learner)
-        if not isinstance(metric, FactoredMetric):
-            raise TypeError(
-                f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric"
-            )
-        for t, task in enumerate(tasks[s + 1 :], start=s + 1):
-            X_test = reader._check_query(task.X_test, task.name)
-            R[s, t] = accuracy(reader._predict(X_test, task.name, metric), task.y_test)
+        _teach(learner, tasks[: s + 1])
+        if has_metrics and new.name in visits[:s]:
+            reader.partial_fit(new.X_train, new.y_train, task=new.name)
+        seen = set(visits[: s + 1])
+        metric = None
+        if unseen is not None and len(seen) < len(names):
+            metric = unseen(learner)
+            if not isinstance(metric, FactoredMetric):
+                raise TypeError(
+                    f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric"
+                )
+        for t, (name, task) in enumerate((name, first[name]) for name in names):
+            if name in seen:
+                found = (reader if has_metrics else learner).predict(task.X_test, task=name)
+            elif metric is not None:
+                found = reader._predict(task.X_test, name, metric)
+            else:
+                continue
+            R[s, t] = accuracy(found, task.y_test)
     return StreamResult(
         task_names=names,
         accuracy=R,
-        n_test=np.array([len(task.y_test) for task in tasks]),
+        n_test=np.array([len(first[name].y_test) for name in names]),
+        visits=visits,
+        retrained=not hasattr(learner, "partial_fit"),
     )
+
+
+# book/evaluation.ipynb#a-stream-step-by-step
+class AccuracyMatrixDisplay:
+    """The accuracy matrix of a stream as a picture.
+
+    Parameters
+    ----------
+    result : StreamResult
+
+    Attributes
+    ----------
+    im_, ax_, figure_ : matplotlib artists
+        After `plot`.
+
+    Examples
+    --------
+    >>> R = StreamResult(("a", "b"), np.array([[0.9, np.nan], [0.8, 0.7]]), np.ones(2), ("a", "b"))
+    >>> display = AccuracyMatrixDisplay(R)  # doctest: +SKIP
+    >>> display.plot().figure_.savefig("matrix.svg")  # doctest: +SKIP
+    """
+
+    def __init__(self, result: StreamResult) -> None:
+        self.result = result
+
+    @classmethod
+    def from_stream(
+        cls, learner: Any, tasks: Iterable[Any], *, ax: Any = None, **options: Any
+    ) -> "AccuracyMatrixDisplay":
+        """Learn and evaluate a stream, with the options of `evaluate_stream`, and draw it."""
+        return cls(evaluate_stream(learner, tasks, **options)).plot(ax)
+
+    def plot(self, ax: Any = None, *, errors: bool = False, **options: Any) -> Self:
+        """Draw the accuracies, or the errors; options are those of ``Axes.imshow``."""
+        import matplotlib.pyplot as plt
+
+        self.ax_ = plt.subplots()[1] if ax is None else ax
+        self.figure_ = self.ax_.figure
+        R = self.result.errors if errors else self.result.accuracy
+        self.im_ = self.ax_.imshow(R, **{"cmap": "viridis", "aspect": "auto"} | options)
+        self.figure_.colorbar(self.im_, ax=self.ax_, label="error" if errors else "accuracy")
+        self.ax_.set_xticks(range(R.shape[1]), map(str, self.result.task_names), rotation=90)
+        self.ax_.set_yticks(range(R.shape[0]), map(str, self.result.visits))
+        again = " (trained anew)" if self.result.retrained else ""
+        self.ax_.set(xlabel="task", ylabel=f"after the visit of{again}")
+        return self
+
+
+# book/evaluation.ipynb#a-stream-step-by-step
+def spectrum(metric: FactoredMetric) -> Floats:
+    """The n_features eigenvalues of the symmetric part of a metric, largest first."""
+    values, _ = metric._spectrum()  # relative to alpha
+    rest = np.zeros(metric.n_features - len(values))
+    return np.sort(metric.alpha + np.concatenate([values, rest]))[::-1]
+
+
+class SpectrumDisplay:
+    """The eigenvalues of metrics, largest first.
+
+    Parameters
+    ----------
+    eigenvalues : dict
+        Name of each metric to its eigenvalues, falling.
+
+    Attributes
+    ----------
+    lines_, ax_, figure_ : matplotlib artists
+        After `plot`.
+    """
+
+    def __init__(self, eigenvalues: dict[Hashable, Floats]) -> None:
+        self.eigenvalues = eigenvalues
+
+    @classmethod
+    def from_metrics(
+        cls, metrics: Mapping[Hashable, FactoredMetric], *, ax: Any = None
+    ) -> "SpectrumDisplay":
+        """Draw the eigenvalues of the symmetric parts of metrics: a dict of names to metrics."""
+        return cls({name: spectrum(metric) for name, metric in metrics.items()}).plot(ax)
+
+    @classmethod
+    def from_learner(
+        cls, learner: Any, tasks: Iterable[Hashable] | None = None, *, ax: Any = None
+    ) -> "SpectrumDisplay":
+        """Draw those of the metrics of tasks, by default of all that a learner knows."""
+        names = learner.tasks_ if tasks is None else task_names(tasks)
+        return cls.from_metrics({name: learner.task_metric(name) for name in names}, ax=ax)
+
+    def plot(self, ax: Any = None, **options: Any) -> Self:
+        """Draw the eigenvalues; options are those of ``Axes.plot``."""
+        import matplotlib.pyplot as plt
+
+        self.ax_ = plt.subplots()[1] if ax is None else ax
+        self.figure_ = self.ax_.figure
+        self.lines_: list[Any] = []
+        for name, values in self.eigenvalues.items():
+            places = np.arange(1, len(values) + 1)
+            self.lines_ += self.ax_.plot(places, values, **{"label": str(name)} | options)
+        self.ax_.set(xlabel="direction", ylabel="eigenvalue")
+        self.ax_.legend()
+        return self

@@ -24,6 +24,7 @@ from lml.utils.validation import (
     check_finite,
     check_matrix,
     check_new_samples,
+    inside,
     is_real,
     one_of,
     optional,
@@ -761,7 +762,9 @@ def fitted_metric(
     learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
 ) -> tuple[FactoredMetric, str]:
     """Fit a learner: the metric that it finds, of the features of X, and the metric type."""
-    metric, metric_type = learned_metric(learner.fit(X, y), parameter)
+    with inside():
+        fitted = learner.fit(X, y)
+    metric, metric_type = learned_metric(fitted, parameter)
     if metric.n_features != X.shape[1]:
         raise ValueError(
             f"{parameter} gives a metric of {metric.n_features} features, but X has {X.shape[1]}:"
@@ -774,10 +777,10 @@ def fitted_metric(
 def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
     """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables.
 
-    Tables must have the columns that the estimator has learned.
+    Data frames must have the columns that the estimator has learned.
     """
     tables = pairs if isinstance(pairs, tuple) and len(pairs) == 2 else [None]
-    if all(sparse.issparse(table) or hasattr(table, "columns") for table in tables):
+    if all(sparse.issparse(table) or hasattr(table, "__array__") for table in tables):
         for table in tables:
             check_columns(estimator, table)
         left = check_matrix(pairs[0], "pairs[0]", n_features)
@@ -791,7 +794,7 @@ def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Ma
     if pairs.ndim != 3 or pairs.shape[1:] != (2, n_features):
         raise ValueError(
             f"pairs has shape {pairs.shape}: pass an array of shape (n_pairs, 2, {n_features}),"
-            f" or a tuple of two sparse matrices or data frames (n_pairs, {n_features})"
+            f" or a tuple of two arrays, sparse matrices or data frames (n_pairs, {n_features})"
         )
     return pairs[:, 0], pairs[:, 1]
 
@@ -873,7 +876,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of samples, or a tuple of two sparse matrices or data frames
+            Pairs of samples, or a tuple of two arrays, sparse matrices or data frames
             (n_pairs, n_features).
 
         Returns

@@ -38,7 +38,7 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["MetricKNeighborsClassifier", "accuracy", "k_nearest", "majority_vote"]
+__all__ = ["MetricKNeighborsClassifier", "accuracy", "k_nearest", "majority_vote", "vote_shares"]
 
 # book/neighbors.ipynb#nearest-neighbors-under-a-metric
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
@@ -285,6 +285,21 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+def vote_shares(codes: Indices, n_classes: int) -> Floats:
+    """Share of the votes for each class, (n, n_classes), by the classes of k neighbors, (n, k).
+
+    Of tied classes the one of the nearest neighbor is ahead by one rounding, as in
+    `majority_vote`.
+    """
+    n, k = codes.shape
+    places = codes + n_classes * np.arange(n)[:, None]
+    counts = np.bincount(places.ravel(), minlength=n * n_classes)
+    shares = counts.reshape(n, n_classes) / k
+    winner = np.arange(n), majority_vote(codes)
+    shares[winner] = np.nextafter(shares[winner], 1.0)
+    return shares
+
+
 # book/neighbors.ipynb#a-classifier
 class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     """k-nearest-neighbor classifier under a metric that it learns first.
@@ -397,6 +412,11 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """Labels of the samples of X (n, D), an array of shape (n,)."""
         indices, _ = self.kneighbors(X)
         return self.classes_[majority_vote(self._codes[indices])]
+
+    def predict_proba(self, X: MatrixLike) -> Floats:
+        """Share of the k votes for each class, (n, n_classes), in the order of ``classes_``."""
+        indices, _ = self.kneighbors(X)
+        return vote_shares(self._codes[indices], len(self.classes_))
 
     def score(
         self, X: MatrixLike, y: LabelsLike, sample_weight: WeightsLike | None = None

@@ -5,13 +5,11 @@
 along the hinges of all tasks, whose gradients are taken afresh at each step.
 """
 
-import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from lml.base import (
     COMMON_FIELDS,
@@ -38,10 +36,11 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.triplets import draw_triplets, neighbor_triplets, triplet_loss
-from lml.utils.linalg import nbytes
+from lml.triplets import draw_triplets, neighbor_triplets
+from lml.utils.linalg import nbytes, stacked
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
+    InvalidParameterError,
     Rule,
     encode_labels,
     flag,
@@ -260,14 +259,12 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         known = state.tasks.get(task)
         names = [labels[code] for code in y]
         if known is not None and known.X is not None:
-            X = _stacked(known.X, X)
+            X = stacked(known.X, X)
             names = [*known.labels, *names]
             y, labels = encode_labels(names)
 
         # line 10: the target M_t, a matrix of shape (D, D)
         target, kind = self._fit_base(X, y, base_seed, state.metric_type)
-        triplets = self._triplets(X, y, kind, triplet_seed)
-        _warn_outside_model(target, X, triplets, kind, task)
 
         # line 1: the first task gives the dictionary, (d, D)
         L = state.dictionary
@@ -280,6 +277,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         codes = {**state.codes, task: code}
 
         # line 12: the dictionary descends the hinges of all tasks; all codes stay
+        triplets = self._triplets(X, y, kind, triplet_seed)
         problems = {u: (r.X, r.triplets) for u, r in state.tasks.items() if r.X is not None}
         problems[task] = (X, triplets)
         for _ in range(self.dictionary_steps):
@@ -301,6 +299,14 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
             record = replace(record, X=None, labels=(), triplets=triplets[:0])
         tasks = {**state.tasks, task: record}
         return replace(state, dictionary=L, codes=codes, tasks=tasks, metric_type=kind)
+
+    def _check_parameters(self) -> None:
+        """Refuse also what has no effect."""
+        super()._check_parameters()
+        if self.n_basis is not None and not isinstance(self.init, str):
+            raise InvalidParameterError(
+                f"n_basis={self.n_basis} has no effect with atoms given as init: give None"
+            )
 
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets of a task: sampled, or nearest for a distance."""
@@ -384,33 +390,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
                 "codes": np.reshape(list(state.codes.values()), (-1, *2 * [len(state.dictionary)])),
             },
         )
-
-
-# book/paper.ipynb#the-class
-def _warn_outside_model(
-    target: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str, task: Hashable
-) -> None:
-    """Warn where the mean hinge of a target is not below 1, that of the zero metric.
-
-    Derived in chapter 10 (surrogate), eq. (surrogate-region): no passive-aggressive step from there
-    ends at the target.
-    """
-    hinge = triplet_loss(target, X, triplets, metric_type)
-    if hinge >= 1.0:
-        warnings.warn(
-            f"the base learner's metric for task {task!r} has the mean hinge {hinge:.3g}, and no"
-            " metric at all has 1: it is not the target of a passive-aggressive step, and its code"
-            " need not lower the loss; scale the samples or take another base learner",
-            stacklevel=2,
-        )
-
-
-# book/paper.ipynb#the-class
-def _stacked(old: Matrix, new: Matrix) -> Matrix:
-    """The samples of two visits below one another; sparse where one of them is."""
-    if sparse.issparse(old) or sparse.issparse(new):
-        return sparse.vstack([sparse.csr_array(old), sparse.csr_array(new)], format="csr")
-    return np.vstack([old, new])
 
 
 # book/paper.ipynb#the-class

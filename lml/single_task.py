@@ -14,14 +14,20 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils import TransformerTags, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from lml.metrics import FactoredMetric, MetricDistance, MetricLearnerMixin, check_pairs
 from lml.neighbors import accuracy, k_nearest
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, WeightsLike
-from lml.utils.validation import check_columns, check_matrix, check_samples, encode_labels
+from lml.utils.validation import (
+    check_columns,
+    check_matrix,
+    check_samples,
+    encode_labels,
+    task_names,
+)
 
 __all__ = ["TaskMetricsMixin", "TaskTransformer", "samples_by_task"]
 
@@ -59,7 +65,7 @@ class TaskMetricsMixin:
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of rows, or a tuple of two sparse matrices or data frames
+            Pairs of rows, or a tuple of two arrays, sparse matrices or data frames
             (n_pairs, n_features).
         task : hashable
             A known task.
@@ -170,6 +176,8 @@ class TaskMetricsMixin:
         tags = super().__sklearn_tags__()  # type: ignore[misc]  # of BaseEstimator, next in line
         tags.target_tags.required = True
         tags.input_tags.sparse = True
+        tags.transformer_tags = TransformerTags()
+        tags._skip_test = True  # scikit-learn's checks name no task; a view of a task passes them
         return tags
 
     # book/single_task.ipynb#several-tasks-in-one-table
@@ -206,7 +214,7 @@ class TaskMetricsMixin:
         now = copy.copy(self)
         check_columns(now, X)
         X = check_matrix(X, ensure_min_samples=1)
-        names = list(tasks)
+        names = task_names(tasks)
         codes, _ = encode_labels(y)
         check_consistent_length(X, codes, names, sample_weight)
         found = np.empty_like(codes)  # label of the nearest other row

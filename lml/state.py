@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
-from lml.utils.validation import InvalidParameterError, Rule, check_parameters, whole
+from lml.utils.validation import InvalidParameterError, Rule, check_parameters, python_scalar, whole
 
 __all__ = [
     "ArrayField",
@@ -54,17 +54,7 @@ __all__ = [
 ]
 
 
-# book/state.ipynb#names-of-tasks-and-labels-in-json
-def _plain(value: Any) -> Any:
-    """A numpy scalar as the Python one that it equals; everything else as it is."""
-    if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
-        return value  # without its unit a span of time is another thing
-    plain = value.item()
-    same = type(plain) in (bool, int, float, str, bytes) and plain == value
-    return plain if same and hash(plain) == hash(value) else value
-
-
-# book/state.ipynb#names-of-tasks-and-labels-in-json
+# book/state.ipynb#names
 def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     """JSON form of a name, or of a parameter.
 
@@ -98,7 +88,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     >>> decode(encode(("a", 1, None, (True, 2.5))))
     ('a', 1, None, (True, 2.5))
     """
-    value = _plain(value)
+    value = python_scalar(value)
     kind = type(value)
     if value is None or kind in (str, bool, int) or (kind is float and math.isfinite(value)):
         return value
@@ -116,7 +106,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     )
 
 
-# book/state.ipynb#names-of-tasks-and-labels-in-json
+# book/state.ipynb#names
 def decode(form: Any, arrays: dict[str, NDArray[Any]] | None = None) -> Any:
     """The value whose JSON form `encode` gave.
 
@@ -164,9 +154,19 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def storable(learner: _Class) -> _Class:
-    """Let files hold a class of learners among the parameters; a decorator of the class."""
-    _LEARNERS.setdefault(learner.__name__, learner)
+    """Let files hold a class of learners among the parameters; a decorator of the class.
+
+    A file names a class of another package by its module; `load` knows it when that module, which
+    calls `storable`, has been imported.
+    """
+    _LEARNERS[_place(learner)] = learner
     return learner
+
+
+def _place(learner: type) -> str:
+    """How a file names a class of learners."""
+    own = learner.__module__.partition(".")[0] == "lml"
+    return learner.__name__ if own else f"{learner.__module__}.{learner.__qualname__}"
 
 
 # book/state.ipynb#parameters
@@ -225,11 +225,12 @@ def _encode_object(value: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     for tag, (known, parts, _) in _OBJECTS.items():
         if kind is known:
             return {tag: [encode(part, arrays) for part in parts(value)]}
-    if _LEARNERS.get(kind.__name__) is kind:
-        return {"learner": [kind.__name__, encode_parameters(_usable(value), arrays)]}
+    if _LEARNERS.get(_place(kind)) is kind:
+        return {"learner": [_place(kind), encode_parameters(_usable(value), arrays)]}
     raise TypeError(
         f"{reprlib.repr(value)} of type {kind.__name__} cannot be stored: use numbers,"
-        f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; or use pickle"
+        f" strings, arrays or one of {', '.join(sorted(_LEARNERS))}; put lml.state.storable"
+        " above the class of a learner of yours; or use pickle"
     )
 
 
@@ -241,7 +242,8 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
         return arrays.pop(content)
     if tag == "learner":
         name, parameters = content
-        expect(name in _LEARNERS, "learner", name, f"one of {sorted(_LEARNERS)}")
+        known = f"one of {sorted(_LEARNERS)}: import its module, which makes it storable"
+        expect(name in _LEARNERS, "learner", name, known)
         return _usable(_LEARNERS[name](**decode_parameters(parameters, arrays)))
     expect(tag in _OBJECTS, "kind of a value", tag, f"one of {list(_OBJECTS)}")
     return _OBJECTS[tag][2](*[decode(part, arrays) for part in content])
@@ -293,7 +295,7 @@ def decode_parameters(forms: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, 
     return {name: decode(form, arrays) for name, form in forms.items()}
 
 
-# book/state.ipynb#writing-in-one-atomic-step
+# book/state.ipynb#old-or-new-nothing-in-between
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error.
@@ -327,7 +329,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         _sync(path.parent)
 
 
-# book/state.ipynb#writing-in-one-atomic-step
+# book/state.ipynb#old-or-new-nothing-in-between
 def _sync(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
@@ -338,7 +340,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-# book/state.ipynb#the-format-of-the-file
+# book/state.ipynb#one-file
 _FORMAT = "lml state 1"  # another layout gets another number
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
 
@@ -354,7 +356,7 @@ def _storable(name: str, array: Any) -> NDArray[Any]:
     return array
 
 
-# book/state.ipynb#the-format-of-the-file
+# book/state.ipynb#one-file
 def write_state(
     path: str | os.PathLike[str], kind: str, meta: Any, arrays: Mapping[str, Any]
 ) -> None:
@@ -435,6 +437,8 @@ def _array(archive: zipfile.ZipFile, name: str, entry: Any = None) -> NDArray[An
 # book/state.ipynb#reading-without-trust
 def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
     """The header, of the known format and kind, with a table of the other members."""
+    names = archive.namelist()
+    expect("header.npy" in names, "members", names, "those of `save`: header.npy is missing")
     text = _array(archive, "header").tobytes().decode("ascii")
     header = json.loads(text)
     expect(type(header) is dict, "header", header, "an object")

@@ -8,7 +8,6 @@ import pytest
 from scipy import linalg, optimize, sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.baselines.offdiagonal import (
     CodePenalty,
@@ -76,16 +75,6 @@ def objective(plane, W, strength, ridge, P=None):
     hinge = np.maximum(1 - np.einsum("tij,ij->t", P, W), 0).mean()
     off = np.abs(W).sum() - np.abs(W.diagonal()).sum()
     return hinge + strength * off + 0.5 * ridge * np.sum(W**2)
-
-
-@parametrize_with_checks(
-    [
-        OffDiagonalLearner(n_components=4, tol=1e-2),
-        OffDiagonalLearner("similarity", penalty=1.0, n_components=4, tol=1e-2),
-    ]
-)
-def test_scikit_learn(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,6 +37,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     flag,
+    inside,
     is_missing,
     is_real,
     is_whole,
@@ -47,6 +48,7 @@ from lml.utils.validation import (
     real,
     seed,
     sort_classes,
+    warn_of_scales,
     whole,
 )
 
@@ -383,10 +385,23 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
     check_two_classes(*encode_labels(["a", "b", "a"]))
 
 
+def test_scales_are_those_of_dense_samples_of_users():
+    X = np.random.default_rng(0).normal(size=(9, 3)) * [1.0, 1.0, 1e4]
+    with pytest.warns(UserWarning, match="column 2 has more than 100 times"):
+        warn_of_scales(X)
+    warn_of_scales(sparse.csr_array(X))
+    warn_of_scales(X * [1.0, 1.0, 1e-3])
+    warn_of_scales(np.ones((4, 3)))
+    warn_of_scales(X[:0])
+    warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
+    with inside():
+        warn_of_scales(X)
+
+
 # --- tasks, weights, neighbors ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), frozenset({1}), 0.5, ""])
+@pytest.mark.parametrize("name", ["paris", 42, ("a", (1, None)), np.str_("a"), 0.5, INF, ""])
 def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
     assert check_task(name) is None
 
@@ -398,7 +413,12 @@ def test_a_name_that_is_found_again_is_a_name_of_a_task(name):
         (np.ones(1), TypeError, "is not hashable"),
         (NAN, ValueError, "task=nan is missing or not equal to itself"),
         (("a", (NAN,)), ValueError, "not equal to itself"),
-        (frozenset({NAN}), ValueError, "not equal to itself"),
+        (frozenset({1}), TypeError, "of type frozenset, which cannot be stored"),
+        (
+            np.datetime64("2020-01-01", "ns"),
+            TypeError,
+            "of type datetime64, which cannot be stored",
+        ),
         (None, ValueError, "task=None is missing"),
         (pd.NA, ValueError, "task=<NA> is missing"),
         (("a", pd.NA), ValueError, "is missing"),

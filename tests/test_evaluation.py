@@ -1,16 +1,17 @@
 """Tests of lml.evaluation: transfer numbers, k-NN over a moving learner, streams."""
 
 import warnings
-from collections import namedtuple
 
 import numpy as np
 import pytest
-from scipy import sparse
-from sklearn.exceptions import NotFittedError
+from one_metric import OneMetric, Task, make_tasks
 from sklearn.neighbors import KNeighborsClassifier
 
+from lml.baselines import ELLA, MultiTaskOASIS, PooledMetricLearner
 from lml.evaluation import (
+    AccuracyMatrixDisplay,
     LifelongKNeighborsClassifier,
+    SpectrumDisplay,
     average_accuracy,
     backward_transfer,
     evaluate_stream,
@@ -18,35 +19,9 @@ from lml.evaluation import (
     forward_transfer,
 )
 from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
 
 CASE = [[0.8, 0.5, 0.5], [0.9, 0.9, 0.5], [0.7, 0.85, 0.9]]
-Task = namedtuple("Task", "name X_train y_train X_test y_test")
-
-
-class OneMetric:
-    """A learner whose metric of every task is a scale that the test sets."""
-
-    metric_type_ = "distance"
-
-    def __init__(self, n_features):
-        self.root, self.known = np.eye(n_features), []
-
-    def partial_fit(self, X, y, task):
-        self.known.append(task)
-        return self
-
-    def task_metric(self, task):
-        return FactoredMetric.from_components(self.root)
-
-
-def make_tasks(names=("paris", 42, ("a", 1)), n_features=5, seed=0):
-    rng = np.random.default_rng(seed)
-    tasks = []
-    for name in names:
-        y = np.repeat(["x", "y", "z"], [12, 8, 10])
-        X = rng.normal(size=(len(y), n_features)) + (y == "y")[:, None] * 2.0
-        tasks.append(Task(name, X[::2], y[::2], X[1::2], y[1::2]))
-    return tasks
 
 
 def test_the_published_numbers():
@@ -155,104 +130,88 @@ def test_unseen_tasks_are_measured_with_the_metric_given():
     assert np.isfinite(forward_transfer(result.accuracy, [0.3, 0.3, 0.3]))
 
 
-def test_stream_needs_tasks_with_different_names():
+def test_stream_needs_tasks():
     with pytest.raises(ValueError, match="empty"):
         evaluate_stream(OneMetric(5), [])
+
+
+def test_a_task_that_comes_back_has_another_row_and_more_references():
+    a, b, more = make_tasks(("a", "b", "a"))
     learner = OneMetric(5)
-    with pytest.raises(ValueError, match="'a' twice"):
-        evaluate_stream(learner, make_tasks(("a", "b", "a")))
-    assert learner.known == []
+    result = evaluate_stream(learner, [a, b, more], n_neighbors=1)
+    assert result.task_names == ("a", "b")
+    assert result.visits == ("a", "b", "a")
+    assert learner.known == ["a", "b", "a"]
+    assert result.accuracy.shape == (3, 2)
+    plain = evaluate_stream(OneMetric(5), [a, b], n_neighbors=1).accuracy
+    np.testing.assert_array_equal(result.accuracy[:2], plain)
+    both = np.vstack([a.X_train, more.X_train]), np.r_[a.y_train, more.y_train]
+    expected = KNeighborsClassifier(1).fit(*both).score(a.X_test, a.y_test)
+    assert result.final[0] == pytest.approx(expected)
+    np.testing.assert_array_equal(result.arrival, [plain[0, 0], plain[1, 1]])
+    R = result.accuracy
+    np.testing.assert_allclose(result.average_so_far, [R[0, 0], R[1].mean(), R[2].mean()])
+    assert not result.retrained
 
 
-def test_the_metric_is_read_at_prediction_time():
-    task = make_tasks()[0]
-    learner = OneMetric(5)
-    reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
-    assert reader.fit(task.X_train, task.y_train, task="t") is reader
-    before = reader.predict(task.X_test, task="t")
-    learner.root = np.diag([0.0, 0, 0, 0, 1.0])
-    after = reader.predict(task.X_test, task="t")
-    assert np.any(before != after)
-    oracle = KNeighborsClassifier(1).fit(task.X_train[:, 4:], task.y_train)
-    np.testing.assert_array_equal(after, oracle.predict(task.X_test[:, 4:]))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MultiTaskOASIS(n_steps=50, random_state=0),
+        lambda: PooledMetricLearner(OASIS(n_steps=50, random_state=0)),
+    ],
+)
+def test_joint_learners_are_trained_anew_on_all_tasks_so_far(make):
+    tasks = make_tasks()
+    result = evaluate_stream(make(), tasks, n_neighbors=1)
+    assert result.retrained
+    for s in range(3):
+        X, y = (np.concatenate([task[k] for task in tasks[: s + 1]]) for k in (1, 2))
+        names = [task.name for task in tasks[: s + 1] for _ in task.y_train]
+        reader = LifelongKNeighborsClassifier(make().fit(X, y, tasks=names), 1)
+        for t, task in enumerate(tasks[: s + 1]):
+            reader.fit(task.X_train, task.y_train, task=task.name)
+            right = reader.score(task.X_test, task.y_test, task=task.name)
+            assert result.accuracy[s, t] == right
+    assert np.isnan(result.accuracy[np.triu_indices(3, 1)]).all()
 
 
-def test_fit_touches_one_task_only_and_never_the_learner():
-    a, b, _ = make_tasks()
-    learner = OneMetric(5)
-    reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
-    reader.fit(a.X_train, a.y_train, task="a").fit(b.X_train, b.y_train, task="b")
-    np.testing.assert_array_equal(reader.references_["a"][0], a.X_train)
-    reader.fit(b.X_train, b.y_train, task="a")
-    np.testing.assert_array_equal(reader.references_["a"][0], b.X_train)
-    assert learner.known == []
-    assert reader.learner is learner
+def test_ella_is_asked_through_its_own_predictions():
+    tasks, again = make_tasks(), ELLA(2, random_state=0)
+    result = evaluate_stream(ELLA(2, random_state=0), tasks)
+    for s, new in enumerate(tasks):
+        again.partial_fit(new.X_train, new.y_train, task=new.name)
+        for t, task in enumerate(tasks[: s + 1]):
+            assert result.accuracy[s, t] == again.score(task.X_test, task.y_test, task=task.name)
+    with pytest.raises(TypeError, match="ELLA, which has no task_metric"):
+        evaluate_stream(ELLA(), tasks, unseen=lambda _: FactoredMetric.identity(5))
+    with pytest.raises(TypeError, match="ELLA, which has no task_metric"):
+        evaluate_stream(ELLA(), tasks, max_references=5)
+    with pytest.raises(TypeError, match="OASIS, which has no task_metric"):
+        evaluate_stream(OASIS(), tasks)
 
 
-@pytest.mark.parametrize("bound", [3, 5, 7, 14])
-def test_bounded_references_keep_every_class(bound):
-    task = make_tasks()[0]
-    reader = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=bound, random_state=0)
-    X, y = reader.fit(task.X_train, task.y_train, task="t").references_["t"]
-    assert len(y) == bound
-    assert set(y) == set(task.y_train)
-    rows = [int(np.flatnonzero((task.X_train == x).all(axis=1))[0]) for x in X]
-    assert rows == sorted(set(rows))
-    np.testing.assert_array_equal(y, task.y_train[rows])
-    again = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=bound, random_state=0)
-    np.random.seed(99)  # noqa: NPY002
-    np.testing.assert_array_equal(
-        again.fit(task.X_train, task.y_train, task="t").references_["t"][0], X
-    )
-    assert reader.reference_nbytes_ == X.nbytes + y.nbytes
-
-
-def test_bounds_that_cannot_work():
-    task = make_tasks()[0]
-    few = LifelongKNeighborsClassifier(OneMetric(5), 1, max_references=2)
-    with pytest.raises(ValueError, match=r"max_references=2.*3 classes"):
-        few.fit(task.X_train, task.y_train, task="t")
-    with pytest.raises(ValueError, match=r"n_neighbors is 5.*n_samples = 4"):
-        LifelongKNeighborsClassifier(OneMetric(5), 5, max_references=4).fit(
-            task.X_train, task.y_train, task="t"
-        )
-    with pytest.raises(ValueError, match="n_neighbors=0"):
-        LifelongKNeighborsClassifier(OneMetric(5), 0).fit(task.X_train, task.y_train, task="t")
-    with pytest.raises(NotFittedError):
-        few.predict(task.X_test, task="t")
-
-
-def test_errors_at_prediction():
-    task = make_tasks()[0]
-    reader = LifelongKNeighborsClassifier(OneMetric(5), 1)
-    with pytest.raises(NotFittedError):
-        reader.predict(task.X_test, task="t")
-    reader.fit(task.X_train, task.y_train, task="t")
-    with pytest.raises(ValueError, match=r"'never seen'.*\['t'\]"):
-        reader.predict(task.X_test, task="never seen")
-    with pytest.raises(ValueError, match=r"4 features.*have 5"):
-        reader.predict(task.X_test[:, :4], task="t")
-    with pytest.raises(ValueError, match="inconsistent"):
-        reader.score(task.X_test, task.y_test[:-1], task="t")
-    bad = task.X_train.copy()
-    bad[3, 2] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        reader.fit(bad, task.y_train, task="t")
-    np.testing.assert_array_equal(reader.references_["t"][0], task.X_train)
-
-
-def test_sparse_references():
-    task = make_tasks()[0]
-    dense = LifelongKNeighborsClassifier(OneMetric(5), 3)
-    dense.fit(task.X_train, task.y_train, task="t")
-    csr = LifelongKNeighborsClassifier(OneMetric(5), 3)
-    csr.fit(sparse.csr_array(task.X_train), task.y_train, task="t")
-    assert sparse.issparse(csr.references_["t"][0])
-    np.testing.assert_array_equal(
-        csr.predict(sparse.csr_array(task.X_test), task="t"), dense.predict(task.X_test, task="t")
-    )
-    X, y = csr.references_["t"]
-    assert csr.reference_nbytes_ == X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
+def test_displays_follow_scikit_learn():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    tasks = make_tasks(("a", "b", "a"))
+    display = AccuracyMatrixDisplay.from_stream(OneMetric(5), tasks, n_neighbors=1)
+    np.testing.assert_array_equal(display.im_.get_array(), display.result.accuracy)
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["a", "b", "a"]
+    _, ax = plt.subplots()
+    assert display.plot(ax, errors=True).ax_ is ax
+    np.testing.assert_allclose(display.im_.get_array(), display.result.errors)
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(2, 5))
+    metric = FactoredMetric(0.5, A, rng.normal(size=(2, 2)))
+    M = metric.to_dense()
+    expected = np.linalg.eigvalsh((M + M.T) / 2)[::-1]
+    shown = SpectrumDisplay.from_metrics({"t": metric, "1": FactoredMetric.identity(3)})
+    np.testing.assert_allclose(shown.lines_[0].get_ydata(), expected)
+    np.testing.assert_allclose(shown.lines_[1].get_ydata(), np.ones(3))
+    learner = PooledMetricLearner(OASIS(n_steps=50, random_state=0))
+    learner.fit(tasks[0].X_train, tasks[0].y_train, tasks=["t"] * 15)
+    assert len(SpectrumDisplay.from_learner(learner).lines_) == 1
+    plt.close("all")
 
 
 @pytest.mark.parametrize("n_neighbors", [1.5, "3", None])

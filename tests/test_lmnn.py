@@ -9,7 +9,6 @@ import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
@@ -39,11 +38,6 @@ def by_loops(M, X, y, n_targets, mu):
                 if y[k] != y[i]:
                     total += mu * max(0.0, 1 + d(i, j) - d(i, k))
     return total
-
-
-@parametrize_with_checks([LMNN(max_iter=20), LMNN(shrinkage=0.1, max_iter=20)])
-def test_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def test_targets_of_small_classes():

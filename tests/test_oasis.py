@@ -5,7 +5,6 @@ import pytest
 import scipy.linalg.blas
 from scipy import sparse
 from sklearn.datasets import make_blobs
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS, passive_aggressive_step
@@ -27,11 +26,6 @@ def naive(X, y, n_steps, C, seed, W):
         if loss > 0 and size > 0:
             W = W + min(C, loss / size) * np.outer(X[i], q)
     return W
-
-
-@parametrize_with_checks([OASIS(n_steps=100, random_state=0)])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize(("n", "D"), [(40, 6), (12, 30)])

@@ -145,3 +145,9 @@ def test_a_target_outside_the_model_is_said(kind):
 def test_learners_of_a_hinge_stay_in_the_model():
     for base in (*BASES, LMNN(shrinkage=0.001)):
         learn(make_learner(base))  # a warning is an error
+
+
+def test_a_number_of_directions_is_refused_where_the_atoms_are_given():
+    learner = DictionaryMetricLearner(init=np.eye(2, 4), n_basis=3)
+    with pytest.raises(ValueError, match="n_basis=3 has no effect"):
+        learner.partial_fit(np.eye(4), [0, 0, 1, 1], task="a")

@@ -399,9 +399,7 @@ def labelled(names, seed=0, n_features=4):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize(
-    "names", [[np.int64(1), (1, 2), "a"], [np.datetime64("2020-01-01"), (1, 2), 3]]
-)
+@pytest.mark.parametrize("names", [[np.int64(1), (1, 2), "a"], [np.float32(0.5), (1, 2), 3]])
 def test_tuples_and_numbers_of_numpy_can_be_labels_of_one_task(names, keyed):
     odd, plain = (LifelongPLDA(random_state=0, shared_labels=keyed, n_folds=2) for _ in range(2))
     for task in range(3):
@@ -417,7 +415,7 @@ def test_tuples_and_numbers_of_numpy_can_be_labels_of_one_task(names, keyed):
 def test_tuples_and_numbers_of_numpy_can_be_names_of_tasks(freeze):
     settings = dict(own_weight=0.5, shrinkage=(1.0, 0.0, 0.0), max_old_tasks=2, freeze=freeze)
     odd, plain = (LifelongPLDA(random_state=0, **settings) for _ in range(2))
-    names = [np.int64(3), (), (1, 2), np.datetime64("2020-01-01"), np.str_("n")]
+    names = [np.int64(3), (), (1, 2), np.float32(0.5), np.str_("n")]
     for number in (0, 1, 2, 3, 4, 1, 0):
         odd.partial_fit(*labelled([0, 1, 2], number), task=names[number])
         plain.partial_fit(*labelled([0, 1, 2], number), task=number)

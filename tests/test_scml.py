@@ -9,7 +9,6 @@ from scipy import optimize, sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lml.fisher import local_fisher_basis
 from lml.metrics import FactoredMetric
@@ -44,13 +43,6 @@ def exact_minimum(Z, beta):
     cost = np.concatenate([np.full(K, beta), np.full(m, 1 / m)])
     A = sparse.hstack([sparse.csr_array(Z), -sparse.eye_array(m)])
     return optimize.linprog(cost, A_ub=A, b_ub=-np.ones(m), bounds=(0, None), method="highs").fun
-
-
-# labels drawn at random may allow no metric: scikit-learn's checks bring such rows
-@pytest.mark.filterwarnings("ignore:no weights lowered")
-@parametrize_with_checks([SCML(n_basis=8, n_steps=200)])
-def test_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def test_differences_by_loops():

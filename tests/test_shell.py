@@ -9,12 +9,14 @@ from lifelong_streams import Given, all_of, make_task
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
+from lml import state
 from lml.base import base_learner_rule
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner
 from lml.scml import SCML
+from lml.state import storable
 
 LEARNERS = {
     "lifelong": lambda base, **given: LifelongMetricLearner(base, **{"random_state": 0} | given),
@@ -141,3 +143,48 @@ def test_all_tasks_have_metrics_of_one_type(make):
     assert pickle.dumps(learner) == before
     learner.fit(*make_task(1), tasks=["b"] * 30)  # nothing was known before
     assert learner.metric_type_ == "distance"
+
+
+@storable
+class Stretched(BaseEstimator):
+    """A learner of somebody else that files may hold."""
+
+    metric_type = "distance"
+
+    def __init__(self, weights=(1.0,)):
+        self.weights = weights
+
+    def fit(self, X, y):
+        self.metric_ = np.diag(np.resize(self.weights, X.shape[1]))
+        return self
+
+
+def test_a_base_learner_of_a_user_is_stored_by_its_import_path(tmp_path, monkeypatch):
+    learner = LifelongMetricLearner(Stretched(weights=np.array([1.0, 2.0])), random_state=0)
+    learner.partial_fit(*make_task(0), task="a").save(tmp_path / "s")
+    twin = LifelongMetricLearner.load(tmp_path / "s")
+    assert type(twin.base_learner) is Stretched
+    for one in (learner, twin):
+        one.partial_fit(*make_task(1), task="b")
+    assert all_of(twin) == all_of(learner)
+    monkeypatch.delitem(state._LEARNERS, f"{Stretched.__module__}.Stretched")
+    with pytest.raises(ValueError, match=r"learner is '\w+\.Stretched', not .*: import its module"):
+        LifelongMetricLearner.load(tmp_path / "s")
+    with pytest.raises(TypeError, match=r"put lml\.state\.storable above the class"):
+        learner.save(tmp_path / "t")
+
+
+def test_a_name_of_ours_does_not_stand_for_a_class_of_others():
+    class OASIS(BaseEstimator):
+        pass
+
+    assert storable(OASIS) is OASIS
+    forms = state.encode_parameters(LifelongMetricLearner(scml := SCML()), {})
+    assert forms["base_learner"]["learner"][0] == type(scml).__name__
+    assert state._LEARNERS["OASIS"].__module__ == "lml.oasis"
+
+
+def test_a_foreign_archive_is_told_what_it_lacks(tmp_path):
+    np.savez(tmp_path / "x.npz", weights=np.ones(3))
+    with pytest.raises(ValueError, match=r"members is \['weights.npy'\].* header.npy is missing"):
+        LifelongMetricLearner.load(tmp_path / "x.npz")

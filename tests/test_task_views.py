@@ -27,7 +27,6 @@ from sklearn.utils.estimator_checks import (
     check_set_output_transform_polars,
     check_transformer_get_feature_names_out,
     check_transformer_get_feature_names_out_pandas,
-    parametrize_with_checks,
 )
 from three_tasks import (
     JOINT,
@@ -48,14 +47,6 @@ from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.single_task import TaskTransformer
-
-
-# labels drawn at random may allow no metric: scikit-learn's checks bring such rows
-@pytest.mark.filterwarnings("ignore:no weights lowered")
-@parametrize_with_checks([TaskTransformer(learner) for learner in (*LEARNERS.values(), PLDA)])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
 
 CONTAINER_CHECKS = [
     check_get_feature_names_out_error,

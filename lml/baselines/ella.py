@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
@@ -37,7 +37,7 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.utils.linalg import dense, nbytes
+from lml.utils.linalg import dense, nbytes, stacked
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
@@ -513,7 +513,7 @@ _SUMS = RecordField(
 
 
 # book/baselines/ella.ipynb#the-class
-class ELLA(BaseLifelongLearner[ELLAState]):
+class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
     Parameters
@@ -600,6 +600,12 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         self.solver = solver
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags._skip_test = True  # scikit-learn's checks name no task
+        return tags
+
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
         """Refuse an empty visit; two classes are asked of all visits of a task together."""
         if not len(y):
@@ -618,11 +624,7 @@ class ELLA(BaseLifelongLearner[ELLAState]):
         else:
             classes, numbers = sort_classes([*known.classes.tolist(), *labels])
             y = np.concatenate([numbers[known.y], numbers[len(known.classes) + y]])
-            old = known.model.X
-            if sparse.issparse(old) or sparse.issparse(X):
-                rows = sparse.vstack([sparse.csr_array(old), sparse.csr_array(X)], format="csr")
-            else:
-                rows = np.vstack([old, X])
+            rows = stacked(known.model.X, X)
 
         # its losses, to second order
         if len(classes) < 2 or (len(classes) > 2 and self.multi_class == "binary"):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from lml.base import COMMON_FIELDS, LearnerState
+from lml.base import COMMON_FIELDS, LearnerState, ShortRepr
 from lml.fisher import fisher_directions, leading_directions
 from lml.initialization import orthonormal_rows, residual_directions
 from lml.plda.model import (
@@ -141,7 +141,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
-class TaskMemory:
+class TaskMemory(ShortRepr):
     """What a `LifelongPLDA` keeps of a task; no rows.
 
     Attributes

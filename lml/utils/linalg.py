@@ -7,7 +7,16 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.utils.typing import Floats, Matrix
 
-__all__ = ["dense", "is_symmetric", "nbytes", "scaled", "scaled_norm", "svd", "times_transpose"]
+__all__ = [
+    "dense",
+    "is_symmetric",
+    "nbytes",
+    "scaled",
+    "scaled_norm",
+    "stacked",
+    "svd",
+    "times_transpose",
+]
 
 
 # book/door.ipynb#small-linear-algebra
@@ -35,6 +44,13 @@ def nbytes(A: Matrix) -> int:
     """Bytes of a dense array, or of the three arrays of a CSR array."""
     parts = (A.data, A.indices, A.indptr) if sparse.issparse(A) else (A,)
     return sum(part.nbytes for part in parts)
+
+
+def stacked(A: Matrix, B: Matrix) -> Matrix:
+    """The samples of `A` and below them those of `B`; sparse where one of them is."""
+    if sparse.issparse(A) or sparse.issparse(B):
+        return sparse.vstack([sparse.csr_array(A), sparse.csr_array(B)], format="csr")
+    return np.vstack([A, B])
 
 
 def dense(A: Matrix) -> Floats:

@@ -5,10 +5,13 @@ The functions return what they were given in the form that the package computes 
 a ValueError or TypeError that names the argument, shows the value and says what to give.
 """
 
+import contextlib
 import itertools
 import numbers
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -34,6 +37,7 @@ __all__ = [
     "check_known_task",
     "check_matrix",
     "check_n_neighbors",
+    "check_name",
     "check_new_samples",
     "check_parameters",
     "check_samples",
@@ -44,6 +48,7 @@ __all__ = [
     "column_names",
     "encode_labels",
     "flag",
+    "inside",
     "is_missing",
     "is_real",
     "is_whole",
@@ -51,9 +56,12 @@ __all__ = [
     "labels_array",
     "one_of",
     "optional",
+    "python_scalar",
     "real",
     "seed",
     "sort_classes",
+    "task_names",
+    "warn_of_scales",
     "whole",
 ]
 
@@ -189,6 +197,21 @@ def check_parameters(estimator: Any) -> None:
 # book/door.ipynb#samples
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 _LARGEST = 1e70  # products of squared distances of larger numbers overflow
+_WORDS = ("categor", "enum", "str", "large_string")  # how types of columns begin
+
+
+def _check_frame(A: Any, name: str) -> None:
+    """Name the first column of a data frame that holds categories or words."""
+    if not hasattr(A, "columns"):
+        return
+    for column, kind in zip(A.columns, A.dtypes):
+        words = str(kind).lower().startswith(_WORDS)
+        objects = getattr(kind, "kind", None) == "O"
+        if words or (objects and any(isinstance(v, str) for v in A[column])):
+            raise ValueError(
+                f"column {column!r} of {name} is of type {kind}: encode it as numbers, for example"
+                " with scikit-learn's OneHotEncoder"
+            )
 
 
 def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
@@ -196,6 +219,7 @@ def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
 
     With `ensure_2d` also where it has fewer than two axes.
     """
+    _check_frame(A, name)
     if any(map(np.ma.is_masked, A if isinstance(A, list | tuple) else [A])):
         raise ValueError(f"{name} has masked entries: remove these samples or impute the entries")
     given = A
@@ -323,7 +347,9 @@ def check_samples(
     X, codes = validate_data(
         estimator, check_kind(X, ensure_2d=True), codes, ensure_all_finite=False, **options
     )
-    return check_finite(_canonical(X)), codes, labels
+    X = check_finite(_canonical(X))
+    warn_of_scales(X, getattr(estimator, "feature_names_in_", None))
+    return X, codes, labels
 
 
 def check_new_samples(estimator: Any, X: MatrixLike, **options: Any) -> Matrix:
@@ -360,6 +386,36 @@ def check_columns(estimator: Any, X: MatrixLike) -> None:
 
 
 # book/door.ipynb#samples
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """A block in which samples come from this package: nobody is warned of their scales."""
+    token = _INSIDE.set(True)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(token)
+
+
+def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None) -> None:
+    """Warn of the widest column of dense samples, if it hides the others from a metric."""
+    if sparse.issparse(X) or not len(X) or _INSIDE.get():
+        return
+    spread = X.std(axis=0)
+    widest = int(spread.argmax())
+    if spread[widest] > 100 * np.median(spread[spread > 0] if spread.any() else spread):
+        column = widest if names is None else names[widest]
+        warnings.warn(
+            f"column {column!r} has more than 100 times the spread of the median column, so that"
+            " distances are those of this column: scale the columns first, for example with"
+            " scikit-learn's StandardScaler",
+            stacklevel=4,
+        )
+
+
+# book/door.ipynb#samples
 def check_dense(A: MatrixLike, name: str, **options: Any) -> Floats:
     """A dense array of finite float64 of any size; with two axes, unless `options` differ.
 
@@ -393,10 +449,12 @@ def as_labels(y: LabelsLike) -> list[Any]:
         columns = [v for v in y if isinstance(v, (list, np.ndarray)) and v is not np.ma.masked]
         if not columns:
             return list(y)
+    elif not isinstance(getattr(y, "dtype", None), np.dtype):
+        y = np.asarray(y, dtype=object)  # other arrays of pandas or Arrow would become floats
     column = column_or_1d(y, warn=True)
     if np.ma.is_masked(y):  # a masked label is None
         column = np.ma.array(column, mask=np.ma.getmaskarray(np.ma.asarray(y)).ravel())
-    return column.tolist()
+    return list(column) if column.dtype.kind in "mM" else column.tolist()  # times keep their unit
 
 
 def labels_array(labels: list[Any]) -> NDArray[Any]:
@@ -414,6 +472,8 @@ def is_missing(label: Any) -> bool:
         return not label.is_finite()
     if isinstance(label, numbers.Real):
         return bool(label - label != 0)
+    if isinstance(label, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(label))
     return type(label).__name__ in {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
@@ -468,7 +528,7 @@ def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indi
         order = sorted(range(len(labels)), key=labels.__getitem__)
     except TypeError:  # labels of several types
         order = list(range(len(labels)))
-    if hasattr(y, "dtype"):  # keep it
+    if isinstance(getattr(y, "dtype", None), np.dtype):  # keep it
         classes = column_or_1d(y)[np.unique(codes, return_index=True)[1][order]]
     else:
         classes = labels_array([labels[i] for i in order])
@@ -476,22 +536,51 @@ def sort_classes(y: LabelsLike, encoded: Any = None) -> tuple[NDArray[Any], Indi
 
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
+def python_scalar(value: Any) -> Any:
+    """A numpy scalar as the Python one that it equals; everything else as it is."""
+    if not isinstance(value, np.generic) or isinstance(value, np.timedelta64):
+        return value  # without its unit a span of time is another thing
+    item = value.item()
+    same = type(item) in (bool, int, float, str, bytes) and item == value
+    return item if same and hash(item) == hash(value) else value
+
+
+def check_name(name: Any, place: str) -> None:
+    """Refuse a name of a task or a label that no file could hold.
+
+    Strings, bytes, numbers, True, False and tuples of these (and of None) may be names.
+    """
+    name = python_scalar(name)
+    kind = type(name)
+    if kind is tuple:
+        for part in name:
+            check_name(part, place)
+    elif not (name is None or kind in (str, bytes, bool, int) or (kind is float and name == name)):
+        if is_missing(name):
+            raise ValueError(f"{place} is missing or not equal to itself: give a name")
+        raise TypeError(
+            f"{place} has a part of type {kind.__name__}, which cannot be stored: use strings,"
+            " numbers or tuples of them, such as str(name)"
+        )
+
+
 def check_task(task: Any, place: str = "task") -> None:
-    """Refuse a name that is no name of a task: unhashable, missing, or not equal to itself."""
-
-    def is_lost(name: Any) -> bool:
-        if isinstance(name, (tuple, frozenset)):
-            return any(map(is_lost, name))
-        return name is not None and (is_missing(name) or bool(name != name))
-
+    """Refuse a name of a task that is missing, cannot be found again, or cannot be stored."""
     try:
         hash(task)
     except TypeError:
         raise TypeError(f"{place}={task!r} is not hashable: use a string or tuple") from None
-    if task is None or is_lost(task):
-        raise ValueError(f"{place}={task!r} is missing or not equal to itself: give a name")
+    if task is None:
+        raise ValueError(f"{place}=None is missing: give a name")
+    check_name(task, f"{place}={task!r}")
 
 
+def task_names(tasks: Any) -> list[Any]:
+    """The name of each sample's task, as it is in an array, a column of a frame or any iterable."""
+    return as_labels(tasks) if hasattr(tasks, "__array__") else list(tasks)
+
+
+# book/door.ipynb#names-of-tasks-weights-neighbors
 def check_known_task(task: Any, known: Collection[Any]) -> None:
     """Refuse a name of a task that is not known; the error says which ones are."""
     if not known:
@@ -510,10 +599,12 @@ def check_table(
     X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
 ) -> tuple[Matrix, list[Any], list[Hashable]]:
     """Samples, labels and names of tasks of a table, one of each for every line."""
-    names = tasks.tolist() if hasattr(tasks, "tolist") else list(tasks)
+    names = task_names(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
+    columns = column_names(X)
     X = check_matrix(X, order="C")
+    warn_of_scales(X, columns)
     labels = as_labels(y)
     check_consistent_length(X, labels, names)
     encode_labels(labels)  # refuses samples without a label

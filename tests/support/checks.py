@@ -13,6 +13,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -152,6 +153,17 @@ def spoil(value):
     elif hasattr(value, "__dict__"):
         for part in vars(value).values():
             spoil(part)
+
+
+@check(lambda entry: entry.kind == "stream")
+def check_a_record_is_shown_in_a_line(entry):
+    model = entry.make(60)
+    X = np.random.default_rng(0).normal(size=(400, 60))
+    entry.learn(model, X, np.arange(400) % 200)
+    shown = repr(model.tasks_["t"])
+    assert len(shown) < 500
+    assert "\n" not in shown
+    assert shown.startswith(f"{type(model.tasks_['t']).__name__}(number=0")
 
 
 @check(lambda entry: entry.kind == "stream")
@@ -318,6 +330,7 @@ def check_names_of_tasks_come_in_any_container(entry):
         np.array(names, dtype=object),
         pd.Series(names, index=range(50, 74)),
         pd.Series(names, dtype="category"),
+        pd.Series(names, dtype="string"),
         polars.Series(names),
     ):
         model = entry.make().fit(X0, Y0, tasks=tasks)
@@ -335,11 +348,42 @@ def check_a_name_that_cannot_be_found_again_is_refused(entry):
             assert pickle.dumps(model) == before
 
 
-UNEQUAL = {
-    "tuple": (1, float("nan")),
-    "set": frozenset({float("nan")}),
-    "tuple in a tuple": ("a", (np.nan,)),
+UNEQUAL = {"tuple": (1, float("nan")), "tuple in a tuple": ("a", (np.nan,))}
+DAY = np.datetime64("2020-01-01")
+NOT_STORED = {
+    "day": DAY,
+    "nanosecond": DAY.astype("M8[ns]"),
+    "timestamp": pd.Timestamp("2020-01-01"),
+    "date": DAY.item(),
+    "span": np.timedelta64(1, "D"),
+    "set": frozenset({1}),
+    "decimal": Decimal(1),
+    "day in a tuple": ("a", DAY),
 }
+
+
+@check(by_task, kind=NOT_STORED)
+def check_a_name_that_no_file_can_hold_is_refused_on_arrival(entry, kind):
+    model = entry.make()
+    before = pickle.dumps(model)
+    with pytest.raises(TypeError, match="cannot be stored"):
+        entry.learn(model, X0, Y0, task=NOT_STORED[kind])
+    assert pickle.dumps(model) == before
+
+
+@check(lambda entry: entry.kind == "table")
+def check_times_are_no_names_of_tasks_in_any_container(entry):
+    days = np.repeat(np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), 12)
+    for tasks in (days, days.astype("M8[ns]"), list(days), pd.Series(days), days - days[0]):
+        with pytest.raises(TypeError, match=r"tasks\[0\]=.* cannot be stored"):
+            entry.make().fit(X0, Y0, tasks=tasks)
+
+
+@check(lambda entry: entry.kind in ("stream", "references"))
+def check_a_label_that_no_file_can_hold_is_refused_on_arrival(entry):
+    labels = np.repeat(np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]"), 12)
+    for given in (labels, list(labels), pd.Series(labels), [Decimal(int(c)) for c in Y0]):
+        assert_refused(entry, X0, given, "label .* cannot be stored", TypeError)
 
 
 @check(by_visit, kind=UNEQUAL)

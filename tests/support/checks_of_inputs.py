@@ -142,6 +142,57 @@ def check_labels_are_names(entry, kind, container):
         assert entry.read(model, "score", (FRESH, given)) == 1.0
 
 
+LARGE = [2**60 + 1, 2**60 + 2]  # one float
+KEPT = {
+    "pandas Int64": ("Int64", LARGE),
+    "pandas small Int64": ("Int64", [1, 2]),
+    "pandas boolean": ("boolean", [False, True]),
+    "pandas string": ("string", ["1", "2"]),
+    "pandas str": ("str", ["1", "2"]),
+    "pandas category": ("category", LARGE),
+    "Arrow int64": ("int64[pyarrow]", LARGE),
+    "Arrow bool": ("bool[pyarrow]", [False, True]),
+    "Arrow string": ("string[pyarrow]", ["1", "2"]),
+    "Arrow array": ("array", LARGE),
+    "polars": ("polars", LARGE),
+    "strings of numpy": ("StringDType", ["1", "2"]),
+}
+
+
+@check(kind=KEPT)
+def check_labels_keep_their_values_in_every_container(entry, kind):
+    form, names = KEPT[kind]
+    labels = [names[c] for c in Y0]
+    if "arrow" in kind.lower():
+        pyarrow = pytest.importorskip("pyarrow")
+    if form == "array":
+        given = pyarrow.array(labels)
+    elif form == "polars":
+        given = pytest.importorskip("polars").Series(labels)
+    elif form == "StringDType":
+        given = np.array(labels, dtype=np.dtypes.StringDType())
+    else:
+        given = pd.Series(labels, dtype=form, index=range(100, 124))
+    model, listed = entry.learned(X0, given), entry.learned(X0, labels)
+    assert_same(entry.answers(model, FRESH), entry.answers(listed, FRESH))
+    if hasattr(model, "predict"):
+        found, expected = (m.predict(X0, **entry.where).tolist() for m in (model, listed))
+        assert found == expected
+        assert {*map(type, found)} == {*map(type, names)}
+        assert entry.read(model, "score", (X0, given)) == entry.read(listed, "score", (X0, labels))
+    for record in getattr(model, "tasks_", {}).values() if entry.kind == "stream" else ():
+        assert sorted(getattr(record, "classes", names)) == names
+
+
+@check()
+def check_a_missing_label_of_a_column_is_named(entry):
+    labels = pd.array(Y0, dtype="Int64")
+    labels[7] = pd.NA
+    assert_refused(entry, X0, labels, r"y\[7\] is <NA>")
+    times = np.where(np.arange(24) == 7, np.datetime64("NaT"), np.datetime64("2020-01-01"))
+    assert_refused(entry, X0, times, r"y\[7\] is NaT")
+
+
 MISSING = {
     "None": None,
     "nan": float("nan"),
@@ -271,6 +322,41 @@ def check_a_data_frame_gives_what_an_array_gives(entry, kind):
     assert_close(entry.answers(again, X), entry.answers(named, X0))
 
 
+@check(lambda entry: entry.kind != "references")  # its learner warns
+def check_a_column_that_hides_the_others_is_named_once(entry):
+    scales = np.array([1.0, 1000.0, 1.0, 1.0])
+    forms = [(X0 * scales, "1"), (pd.DataFrame(X0 * scales, columns=list("abcd")), "'b'")]
+    for X, name in forms:
+        model = entry.make()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            entry.learn(model, X, Y0)
+            if entry.kind == "stream":
+                entry.learn(model, X, Y0, task="u")  # said already
+        said = [str(one.message) for one in found if "100 times" in str(one.message)]
+        assert len(said) == 1
+        assert said[0].startswith(f"column {name} has more than 100 times the spread")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        entry.learn(entry.make(), X0 * np.array([1.0, 30.0, 1.0, 1.0]), Y0)
+
+
+WORDS = ["pandas category", "pandas object", "pandas str", "polars String", "polars Categorical"]
+
+
+@check(kind=WORDS)
+def check_a_column_of_words_is_named(entry, kind):
+    package, dtype = kind.split()
+    words = ["red" if c else "green" for c in Y0]
+    frame = dict(zip("abc", X0.T))
+    if package == "pandas":
+        X = pd.DataFrame(frame).assign(color=pd.Series(words, dtype=dtype))
+    else:
+        polars = pytest.importorskip("polars")
+        X = polars.DataFrame(frame | {"color": polars.Series(words, dtype=getattr(polars, dtype))})
+    assert_refused(entry, X, Y0, "column 'color' of X is of type .*: encode it as numbers")
+
+
 @check(lambda entry: entry.kind != "references", kind=["pandas", "polars"])  # its learner knows
 def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, kind):
     import polars
@@ -289,6 +375,17 @@ def check_a_frame_of_other_columns_is_refused_wherever_samples_are_read(entry, k
             for table in tables:
                 with pytest.raises(ValueError, match="feature names should match"):
                     entry.read(model, name, (table, *given[1:]))
+
+
+@check(lambda entry: hasattr(entry.learned(), "pair_score"))
+def check_pairs_come_as_two_arrays(entry):
+    model, pairs = entry.learned(), np.stack([FRESH[:4], FRESH[4:]], axis=1)
+    asked = [name for name in ("pair_score", "pair_distance") if hasattr(model, name)]
+    for name in asked:
+        expected = entry.read(model, name, (pairs,))
+        assert_same([entry.read(model, name, ((FRESH[:4], FRESH[4:]),))], [expected])
+        with pytest.raises(ValueError, match=r"shapes \(4, 4\) and \(3, 4\)"):
+            entry.read(model, name, ((FRESH[:4], FRESH[4:7]),))
 
 
 def wide(X):

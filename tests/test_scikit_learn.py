@@ -1,0 +1,72 @@
+"""scikit-learn's checks of every public estimator, with an empty list of expected failures.
+
+A learner of several tasks asks for `task` or `tasks`, which the checks do not give: its tags say
+so, and what can be checked is a view of one of its tasks.
+"""
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+from registry import ELLA, ENTRIES, LifelongKNeighborsClassifier, samples
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.exceptions import SkipTestWarning
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+from lml.single_task import TaskTransformer
+
+SINGLE = [entry.make() for entry in ENTRIES if entry.kind == "single"]
+SEVERAL = [entry.make() for entry in ENTRIES if entry.kind != "single"]
+VIEWS = [TaskTransformer(learner) for learner in SEVERAL if hasattr(learner, "task_metric")]
+
+
+def test_every_public_estimator_is_checked():
+    public = set()
+    for name in (
+        "lml",
+        "lml.baselines",
+        "lml.plda",
+        "lml.paper",
+        "lml.neighbors",
+        "lml.single_task",
+    ):
+        module = importlib.import_module(name)
+        public |= {
+            value for value in map(vars(module).get, module.__all__) if inspect.isclass(value)
+        }
+    estimators = {kind for kind in public if issubclass(kind, BaseEstimator)}
+    checked = {type(one) for one in (*SINGLE, *SEVERAL, *VIEWS)}
+    assert estimators <= checked
+    unseen = {type(one) for one in SEVERAL} - {type(view.learner) for view in VIEWS}
+    assert unseen == {ELLA, LifelongKNeighborsClassifier}  # classifiers: no view of a metric
+
+
+# labels drawn at random may allow no metric: scikit-learn's checks bring such rows
+@pytest.mark.filterwarnings("ignore:no weights lowered")
+@pytest.mark.slow
+@parametrize_with_checks([*SINGLE, *VIEWS], expected_failed_checks=lambda _: {})
+def test_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("learner", SEVERAL, ids=str)
+def test_tags_of_learners_of_several_tasks(learner):
+    with pytest.warns(SkipTestWarning, match="Explicit SKIP via _skip_test"):
+        found = check_estimator(learner, on_skip="warn", on_fail="raise")
+    assert {check["status"] for check in found} == {"passed"}
+    tags = get_tags(learner)
+    assert tags.target_tags.required
+    assert (tags.transformer_tags is not None) == hasattr(learner, "transform")
+    assert is_classifier(learner) == hasattr(learner, "predict")
+    assert clone(learner).get_params().keys() == learner.get_params().keys()
+    dense_only = learner.get_params().get("max_iter") == 10  # MultiTaskLMNN
+    assert tags.input_tags.sparse != dense_only
+
+
+def test_one_task_of_a_table_is_what_its_view_learns():
+    X, y = samples()
+    for view in VIEWS:
+        fitted = clone(view).fit(X, y)
+        assert np.isfinite(fitted.transform(X)).all()
