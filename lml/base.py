@@ -44,8 +44,10 @@ from sklearn.utils import check_consistent_length, check_random_state
 from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
+    ArrayField,
     Field,
     OptionalField,
+    RecordField,
     SizeField,
     ValueField,
     decode_parameters,
@@ -57,7 +59,8 @@ from lml.state import (
     unpack,
     write_state,
 )
-from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike, Seed
+from lml.utils.linalg import dense
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
     check_columns,
@@ -71,16 +74,21 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     one_of,
+    real,
     warn_of_scales,
     whole,
 )
 
 __all__ = [
+    "CLASS_MEANS",
     "COMMON_FIELDS",
+    "LABELS",
     "BaseLearnerMixin",
     "BaseLifelongLearner",
+    "ClassMeans",
     "LearnerState",
     "Record",
+    "SharedLabelsMixin",
     "ShortRepr",
     "base_learner_rule",
 ]
@@ -493,3 +501,150 @@ def base_learner_rule(words: Iterable[str]) -> Rule:
         lambda value: named.allows(value) or METRIC_LEARNER.allows(value),
         f"one of {tuple(words)} or a metric learner",
     )
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+@dataclass(frozen=True, eq=False)
+class ClassMeans(Record):
+    """Label, size and mean of each class of a task.
+
+    Attributes
+    ----------
+    labels : tuple of length c
+    counts : ndarray of int, shape (c,)
+    means : ndarray of shape (c, n_features)
+    """
+
+    labels: tuple[Any, ...]
+    counts: Indices
+    means: Floats
+
+    @property
+    def center(self) -> Floats:
+        """The mean of all samples."""
+        return self.counts @ self.means / self.counts.sum()
+
+    def centered(self) -> "ClassMeans":
+        """The means from the mean of all samples."""
+        return replace(self, means=self.means - self.center)
+
+    def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
+        """Class means of other tasks, moved to this one, and their labels; of its classes only."""
+        found = [
+            (label, mean)
+            for other in others
+            for label, mean in zip(other.labels, other.centered().means)
+            if label in self.labels
+        ]
+        means = np.array([mean for _, mean in found]).reshape(-1, self.means.shape[1])
+        return self.center + means, [label for label, _ in found]
+
+    def plus(self, other: "ClassMeans") -> "ClassMeans":
+        """The class means of the samples of both."""
+        labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
+        counts = np.zeros(len(labels), dtype=int)
+        sums = np.zeros((len(labels), self.means.shape[1]))
+        for part in (self, other):
+            place = [labels.index(label) for label in part.labels]
+            counts[place] += part.counts
+            sums[place] += part.counts[:, None] * part.means
+        return ClassMeans(labels, counts, sums / counts[:, None])
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+def _restored_means(*, labels: tuple[Any, ...], counts: Indices, means: Floats) -> ClassMeans:
+    """Class means of a file, with a label each."""
+    expect(len(labels) == len(counts), "labels of class means", labels, f"{len(counts)} labels")
+    return ClassMeans(labels, counts, means)
+
+
+def _are_labels(labels: Any) -> bool:
+    return type(labels) is tuple and len(set(labels)) == len(labels)
+
+
+#: Labels as they are stored.
+LABELS = ValueField(Rule(_are_labels, "a tuple of different labels"))
+#: How a `ClassMeans` is stored.
+CLASS_MEANS = RecordField(
+    _restored_means,
+    {
+        "labels": LABELS,
+        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
+        "means": ArrayField(("c", "D")),
+    },
+)
+
+
+# book/shell.ipynb#labels-that-mean-the-same-in-every-task
+class SharedLabelsMixin:
+    """A parameter ``shared_labels``: whether a label means the same class in every task.
+
+    A learner inherits it before `BaseLifelongLearner` and gives ``_joined_means(state, task)``, a
+    dict of labels to class means over several tasks, moved to the mean of the task.
+    """
+
+    shared_labels: bool
+    if TYPE_CHECKING:  # what the learner brings
+
+        def _known_state(self, task: Hashable) -> Any: ...
+
+        def _joined_means(self, state: Any, task: Hashable) -> dict[Any, Floats]: ...
+
+    def shrink_references(
+        self,
+        X: MatrixLike,
+        y: LabelsLike,
+        *,
+        task: Hashable,
+        amount: float = 0.5,
+        shared: float = 0.0,
+    ) -> Floats:
+        """Move reference samples toward the mean of their class, for k nearest neighbors.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+        y : array-like of shape (n,)
+            Labels.
+        task : hashable
+            A known task.
+        amount : float in [0, 1], default=0.5
+            0 leaves the samples as they are, 1 puts class means in their place.
+        shared : float in [0, 1], default=0.0
+            Weight, in these means, of the class means over all tasks (for `LifelongPLDA`, of its
+            family), moved to the mean of this one. More than 0 needs ``shared_labels=True``.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features)
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the samples, the labels or the task cannot be used, or a weight is not in [0, 1].
+
+        Notes
+        -----
+        Derived in chapter 24 (plda), eqs. (plda-references) and (plda-targets).
+        """
+        real(0, 1).check("amount", amount)
+        real(0, 1).check("shared", shared)
+        if shared and not self.shared_labels:
+            raise ValueError(
+                f"shared={shared!r} needs shared_labels=True: labels of other tasks mean others"
+            )
+        now = copy.copy(self)  # no other thread changes it
+        state = now._known_state(task)
+        samples = check_matrix(X, n_features=state.n_features, order="C")
+        check_columns(now, X)
+        check_consistent_length(samples, y)
+        codes, labels = encode_labels(y)
+        joined = now._joined_means(state, task) if shared else {}
+        references = dense(samples).copy()
+        for code, label in enumerate(labels):
+            own = codes == code
+            target = references[own].mean(axis=0)
+            if label in joined:
+                target = (1 - shared) * target + shared * joined[label]
+            references[own] = (1 - amount) * references[own] + amount * target
+        return references

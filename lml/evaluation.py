@@ -266,7 +266,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
     return float(np.mean(before - _needed(baseline[1:], "the baseline", first=1)))
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _bounded_rows(
     codes: Indices, max_rows: int | None, max_per_class: int | None, rng: np.random.RandomState
 ) -> Indices:
@@ -291,7 +291,7 @@ def _bounded_rows(
     return np.sort(order[np.argsort(key[order], kind="stable")[:n_kept]])
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _herded(X: Matrix, n: int) -> Indices:
     """The first n rows of a class by eq. (evaluation-herding), in their old order."""
     mean = np.asarray(X.mean(axis=0)).ravel()
@@ -329,7 +329,7 @@ def _chosen(
     return stacked, np.sort(codes[rows])
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def knn_labels(
     metric: FactoredMetric,
     metric_type: str,
@@ -745,7 +745,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return reader
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _by_task(task: Any, tasks: Iterable[Hashable] | None) -> dict[Hashable, Any]:
     """The samples of each task: all of one, or the numbers of those of each of several."""
     if tasks is None:
@@ -761,7 +761,7 @@ def _tasks_of(learner: Any) -> Collection[Hashable]:
     return getattr(learner, "tasks_", ())
 
 
-# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-rows-outside
+# book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...]) -> _References:
     """The references of a task, or an error that says what does not belong together."""
     found = sorted({*codes.tolist()})

@@ -9,6 +9,7 @@ metric; when that moves, the metrics of all tasks move with it. No samples are k
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import joblib
@@ -16,13 +17,18 @@ import numpy as np
 from scipy import linalg, sparse
 
 from lml.base import (
+    CLASS_MEANS,
     COMMON_FIELDS,
+    LABELS,
     BaseLearnerMixin,
     BaseLifelongLearner,
+    ClassMeans,
     LearnerState,
+    SharedLabelsMixin,
     ShortRepr,
     base_learner_rule,
 )
+from lml.fisher import class_means
 from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
@@ -32,7 +38,7 @@ from lml.single_task import TaskMetricsMixin
 from lml.state import ArrayField, Field, OptionalField, RecordField, TableField, ValueField, expect
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, Seed
-from lml.utils.validation import Rule, jobs, one_of, optional, real, seed, whole
+from lml.utils.validation import Rule, flag, jobs, one_of, optional, real, seed, whole
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
@@ -154,6 +160,21 @@ def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
     return order[learned], order[~learned]
 
 
+# book/lifelong.ipynb#labels-in-common
+def _joined(
+    state: "_State", task: Hashable, own: ClassMeans, X: Matrix, y: Indices
+) -> tuple[Matrix, Indices]:
+    """The samples of a visit and the class means of the last other tasks, eq. (shared-joined)."""
+    others = [means for u, means in state.means.items() if u != task]
+    means, labels = own.from_others(others[-_MOST_JOINED:])
+    classes = np.array([own.labels.index(label) for label in labels], dtype=y.dtype)
+    if sparse.issparse(X):
+        samples = sparse.vstack([X, sparse.csr_array(means)], format="csr")
+    else:
+        samples = np.vstack([X, means])
+    return samples, np.concatenate([y, classes])
+
+
 # book/lifelong.ipynb#the-learner
 @dataclass(frozen=True)
 class TaskRecord(ShortRepr):
@@ -184,6 +205,7 @@ class _State(LearnerState):
 
     total: Any = None  # FactoredMetric: the sum of all contributions, after the first task
     codes: dict[Any, FactoredMetric] = field(default_factory=dict)
+    means: dict[Any, ClassMeans] = field(default_factory=dict)  # of tasks with shared labels
     mistakes: Any = None  # Floats: of each candidate for m, on samples left out, over all tasks
     sharing: float = 0.0  # m, as it was at the last visit
     metric_type: Any = None  # "similarity" or "distance" after the first task
@@ -206,13 +228,16 @@ def _noted(
 # book/lifelong.ipynb#the-learner
 _BASE_LEARNERS = {"oasis": OASIS(), "scml": SCML(), "lmnn": LMNN(shrinkage=0.001)}
 _CANDIDATES = (0.0, 0.3, 0.6, 0.9)  # for m
+_MOST_JOINED = 10  # tasks whose class means are samples: a visit costs no more among a thousand
 
 
 def _is_sharing(value: Any) -> bool:
     return value in ("auto", "grow") if isinstance(value, str) else real(0, 1).allows(value)
 
 
-class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLearner[_State]):
+class LifelongMetricLearner(
+    TaskMetricsMixin, SharedLabelsMixin, BaseLearnerMixin, BaseLifelongLearner[_State]
+):
     """Metrics of tasks that arrive one after another, learned in coordinates that they share.
 
     Parameters
@@ -230,6 +255,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         Most directions of the shared metric; the others have one weight.
     code_rank : int or None, default=20
         Most directions of a code. None keeps all, which is D x D numbers for LMNN.
+    shared_labels : bool, default=False
+        Whether a label means the same class in every task. When a task is learned, the class
+        means of other tasks are then samples too, and `class_means_of_others` gives them as
+        references. The state keeps the class means of each task.
     n_jobs : int or None, default=None
         Candidates for m that are tried side by side, in joblib's sense. The result does not
         depend on it.
@@ -254,9 +283,10 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
 
     Notes
     -----
-    Derived in chapter 16 (lifelong), eqs. (shared-metric), (shared-learn) and (shared-read). Paper:
-    section IV, where M_t = L' W_t L. The metrics of all tasks change when a task arrives. A task
-    that comes back keeps what was learned: its code becomes the mean over all of its samples.
+    Derived in chapter 16 (lifelong), eqs. (shared-metric), (shared-learn), (shared-read) and
+    (shared-joined). Paper: section IV, where M_t = L' W_t L. The metrics of all tasks change when a
+    task arrives. A task that comes back keeps what was learned: its code becomes the mean over all
+    of its samples.
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -280,6 +310,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         "sharing": Rule(_is_sharing, "'auto', 'grow' or a number from 0 to 1"),
         "n_components": whole(1),
         "code_rank": optional(whole(0)),
+        "shared_labels": flag(),
         "n_jobs": jobs(),
         "random_state": seed(),
     }
@@ -291,6 +322,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         sharing: float | str = "auto",
         n_components: int = 100,
         code_rank: int | None = 20,
+        shared_labels: bool = False,
         n_jobs: int | None = None,
         random_state: Seed = None,
     ) -> None:
@@ -298,6 +330,7 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         self.sharing = sharing
         self.n_components = n_components
         self.code_rank = code_rank
+        self.shared_labels = shared_labels
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -305,27 +338,24 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
         self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> _State:
         """The state after a visit."""
-        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
-        n_others = len(state.tasks) - (task in state.tasks)
-
-        # how much is shared: what made the fewest mistakes, more with every task, or as given
-        mistakes = state.mistakes
-        if self.sharing == "auto":
-            mistakes = self._count_mistakes(state, X, y, task, base_seed, fold_seed)
-            sharing = _CANDIDATES[int(np.argmin(mistakes))]
-        elif self.sharing == "grow":
-            sharing = 0.9 * n_others / (n_others + 5)
-        else:
-            sharing = float(self.sharing)
+        # the class means of other tasks, where labels mean the same, are samples too
+        means = state.means
+        n_own = len(y)
+        if self.shared_labels:
+            own = ClassMeans(tuple(labels), *class_means(X, y))
+            X, y = _joined(state, task, own, X, y)
+            means = {**means, task: means[task].plus(own) if task in means else own}
 
         # the base learner in the coordinates of what the other tasks have found
+        base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
+        sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
         shared = _shared_metric(state, task, sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
         # the mean with earlier visits, by samples; what the task adds to the sum
         total = state.total
         if task in state.codes:
-            new = len(y) / (state.tasks[task].n_samples + len(y))
+            new = n_own / (state.tasks[task].n_samples + n_own)
             code = trimmed((1 - new) * state.codes[task] + new * code, self._most(X.shape[1]))
             total = total - contribution(state.codes[task])
         added = contribution(code)
@@ -334,7 +364,8 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
             state,
             total=total,
             codes={**state.codes, task: code},
-            tasks={**state.tasks, task: _noted(state, task, labels, len(y), sharing)},
+            means=means,
+            tasks={**state.tasks, task: _noted(state, task, labels, n_own, sharing)},
             mistakes=mistakes,
             sharing=sharing,
             metric_type=kind,
@@ -387,14 +418,37 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
                 stacklevel=3,
             )
 
-    def _count_mistakes(
-        self, state: _State, X: Matrix, y: Indices, task: Hashable, base_seed: int, fold_seed: int
-    ) -> Floats:
-        """Mistakes of each candidate for m: on half of these samples, and those before."""
-        before = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
-        learned, asked = _halves(y, fold_seed)
-        if not len(asked) or len(state.tasks) == (task in state.tasks):
-            return before  # nobody to ask, or nothing to share
+    def _forget_task(self, state: _State, task: Hashable) -> _State:
+        """The state without a task's code, its part of the sum and its record."""
+        tasks = {u: record for u, record in state.tasks.items() if u != task}
+        codes = {u: code for u, code in state.codes.items() if u != task}
+        means = {u: part for u, part in state.means.items() if u != task}
+        total = None
+        if codes:
+            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
+        return replace(state, total=total, codes=codes, means=means, tasks=tasks)
+
+    def _choose_sharing(
+        self,
+        state: _State,
+        X: Matrix,
+        y: Indices,
+        n_own: int,
+        task: Hashable,
+        base_seed: int,
+        fold_seed: int,
+    ) -> tuple[float, Any]:
+        """m, and the mistakes of its candidates so far; only the first `n_own` samples are asked."""
+        n_others = len(state.tasks) - (task in state.tasks)
+        if self.sharing == "grow":
+            return 0.9 * n_others / (n_others + 5), state.mistakes
+        if self.sharing != "auto":
+            return float(self.sharing), state.mistakes
+
+        # learn from half of the own samples and what has joined them, ask the other half
+        total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
+        learned, asked = _halves(y[:n_own], fold_seed)
+        learned = np.r_[learned, n_own : len(y)]
 
         def mistakes(sharing: float) -> int:
             shared = _shared_metric(state, task, sharing)
@@ -405,17 +459,43 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
             nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
             return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
 
-        calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
-        return before + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+        if len(asked) and n_others:  # somebody to ask, and something to share
+            calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
+            total = total + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+        return _CANDIDATES[int(np.argmin(total))], total
 
-    def _forget_task(self, state: _State, task: Hashable) -> _State:
-        """The state without a task's code, its part of the sum and its record."""
-        tasks = {u: record for u, record in state.tasks.items() if u != task}
-        codes = {u: code for u, code in state.codes.items() if u != task}
-        total = None
-        if codes:
-            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
-        return replace(state, total=total, codes=codes, tasks=tasks)
+    def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:
+        """Class means of the other tasks, moved to this one: more references for k-NN.
+
+        Parameters
+        ----------
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        means : ndarray of shape (n_means, n_features)
+            Of the task's own classes only.
+        labels : list of length n_means
+
+        Raises
+        ------
+        ValueError
+            If the task is not known, or was learned without ``shared_labels``.
+
+        Notes
+        -----
+        Derived in chapter 16 (lifelong), eq. (shared-joined).
+        """
+        state = self._known_state(task)
+        others = [means for u, means in state.means.items() if u != task]
+        return _known_means(state, task).from_others(others)
+
+    def _joined_means(self, state: _State, task: Hashable) -> dict[Any, Floats]:
+        """Label to the mean of the class over all tasks, moved to the mean of this one."""
+        center = _known_means(state, task).center
+        joined = reduce(ClassMeans.plus, (part.centered() for part in state.means.values()))
+        return dict(zip(joined.labels, center + joined.means))
 
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric R W R of a task, a FactoredMetric, as the other tasks shape it now."""
@@ -445,11 +525,14 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
 
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept, by part: the sum of the contributions, codes, records."""
+        """Bytes kept, by part: the sum of the contributions, codes, class means, records."""
         state = self._learned_state("state_parts_")
         return {
             "shared": 0 if state.total is None else state.total.nbytes,
             "codes": sum(code.nbytes for code in state.codes.values()),
+            "class means": sum(
+                part.means.nbytes + part.counts.nbytes for part in state.means.values()
+            ),
             "records": sum(8 * (5 + len(r.classes)) for r in state.tasks.values()),
         }
 
@@ -463,11 +546,20 @@ class LifelongMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLear
                 "tasks": TableField(_RECORD),
                 "total": OptionalField(_METRIC),
                 "codes": TableField(_METRIC),
+                "means": TableField(CLASS_MEANS),
                 "mistakes": OptionalField(ArrayField((len(_CANDIDATES),))),
                 "sharing": ValueField(real(0, 1)),
                 "metric_type": ValueField(one_of("similarity", "distance")),
             },
         )
+
+
+# book/lifelong.ipynb#the-learner
+def _known_means(state: _State, task: Hashable) -> ClassMeans:
+    """The class means of a task, if they were kept."""
+    if task not in state.means:
+        raise ValueError(f"task {task!r} was learned with shared_labels=False: learn it anew")
+    return state.means[task]
 
 
 # book/lifelong.ipynb#the-learner
@@ -483,14 +575,14 @@ def _restored_state(**parts: Any) -> _State:
     """The state of these fields, or an error that says what does not belong."""
     tasks = parts["tasks"]
     expect(set(parts["codes"]) == set(tasks), "tasks of codes", len(parts["codes"]), "all tasks")
+    for task, part in parts["means"].items():
+        known = task in tasks and set(part.labels) <= set(tasks[task].classes)
+        expect(known, f"labels of the means of {task!r}", part.labels, "classes of the task")
     expect((parts["total"] is None) == (not tasks), "sum", parts["total"], "one with tasks only")
     return _State(**parts)
 
 
-def _are_labels(classes: Any) -> bool:
-    return type(classes) is tuple and len(set(classes)) == len(classes)
-
-
+# book/lifelong.ipynb#the-learner
 _METRIC = RecordField(
     _metric_of_parts,
     {
@@ -504,7 +596,7 @@ _RECORD = RecordField(
     TaskRecord,
     {
         "number": ValueField(whole(0)),
-        "classes": ValueField(Rule(_are_labels, "a tuple of different labels")),
+        "classes": LABELS,
         "n_samples": ValueField(whole(1)),
         "n_visits": ValueField(whole(1)),
         "sharing": ValueField(real(0, 1)),

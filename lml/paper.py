@@ -5,6 +5,7 @@
 along the hinges of all tasks, whose gradients are taken afresh at each step.
 """
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -36,7 +37,7 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.triplets import draw_triplets, neighbor_triplets
+from lml.triplets import draw_triplets, neighbor_triplets, triplet_loss
 from lml.utils.linalg import nbytes, stacked
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
@@ -265,6 +266,8 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
 
         # line 10: the target M_t, a matrix of shape (D, D)
         target, kind = self._fit_base(X, y, base_seed, state.metric_type)
+        triplets = self._triplets(X, y, kind, triplet_seed)
+        _warn_outside_model(target, X, triplets, kind, task)
 
         # line 1: the first task gives the dictionary, (d, D)
         L = state.dictionary
@@ -277,7 +280,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         codes = {**state.codes, task: code}
 
         # line 12: the dictionary descends the hinges of all tasks; all codes stay
-        triplets = self._triplets(X, y, kind, triplet_seed)
         problems = {u: (r.X, r.triplets) for u, r in state.tasks.items() if r.X is not None}
         problems[task] = (X, triplets)
         for _ in range(self.dictionary_steps):
@@ -389,6 +391,25 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
                 **vars(state),
                 "codes": np.reshape(list(state.codes.values()), (-1, *2 * [len(state.dictionary)])),
             },
+        )
+
+
+# book/paper.ipynb#the-class
+def _warn_outside_model(
+    target: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str, task: Hashable
+) -> None:
+    """Warn where the mean hinge of a target is not below 1, that of the zero metric.
+
+    Derived in chapter 10 (surrogate), eq. (surrogate-region): no passive-aggressive step from there
+    ends at the target.
+    """
+    hinge = triplet_loss(target, X, triplets, metric_type)
+    if hinge >= 1.0:
+        warnings.warn(
+            f"the base learner's metric for task {task!r} has the mean hinge {hinge:.3g}, and no"
+            " metric at all has 1: it is not the target of a passive-aggressive step, and its code"
+            " need not lower the loss; scale the samples or take another base learner",
+            stacklevel=2,
         )
 
 

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-# book/state.ipynb#names
+# book/state.ipynb#names-of-tasks-and-labels-in-json
 def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     """JSON form of a name, or of a parameter.
 
@@ -106,7 +106,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
     )
 
 
-# book/state.ipynb#names
+# book/state.ipynb#names-of-tasks-and-labels-in-json
 def decode(form: Any, arrays: dict[str, NDArray[Any]] | None = None) -> Any:
     """The value whose JSON form `encode` gave.
 
@@ -295,7 +295,7 @@ def decode_parameters(forms: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, 
     return {name: decode(form, arrays) for name, form in forms.items()}
 
 
-# book/state.ipynb#old-or-new-nothing-in-between
+# book/state.ipynb#writing-in-one-atomic-step
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error.
@@ -329,7 +329,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         _sync(path.parent)
 
 
-# book/state.ipynb#old-or-new-nothing-in-between
+# book/state.ipynb#writing-in-one-atomic-step
 def _sync(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
@@ -340,7 +340,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-# book/state.ipynb#one-file
+# book/state.ipynb#the-format-of-the-file
 _FORMAT = "lml state 1"  # another layout gets another number
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u4", "|u1", "|b1")
 
@@ -356,7 +356,7 @@ def _storable(name: str, array: Any) -> NDArray[Any]:
     return array
 
 
-# book/state.ipynb#one-file
+# book/state.ipynb#the-format-of-the-file
 def write_state(
     path: str | os.PathLike[str], kind: str, meta: Any, arrays: Mapping[str, Any]
 ) -> None:
