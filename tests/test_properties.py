@@ -307,15 +307,17 @@ names = st.one_of(plain, st.tuples(plain, plain), st.tuples(plain, st.tuples(pla
     st.sampled_from(["oasis", "scml"]),
     st.integers(0, 4),
     st.sampled_from(["auto", "grow", 0.5]),
+    st.booleans(),
 )
 def test_a_learner_that_was_saved_and_loaded_is_the_same_and_goes_on_alike(
-    tasks, classes, seed, base, code_rank, sharing
+    tasks, classes, seed, base, code_rank, sharing, shared_labels
 ):
     """Names of tasks and labels of any plain type, also within tuples, keep type and order."""
     base = OASIS(n_steps=40) if base == "oasis" else SCML(n_basis=4, n_steps=40)
     assume(not any(isinstance(c, float) and c % 1 for c in classes))  # as in regression
     options = {"n_components": 2, "code_rank": code_rank, "random_state": seed % 2**31}
-    learner = LifelongMetricLearner(base, sharing=sharing, **options)
+    options |= {"sharing": sharing, "shared_labels": shared_labels}
+    learner = LifelongMetricLearner(base, **options)
     rng = np.random.default_rng(seed)
     parts = [(rng.normal(size=(10, 3)), [classes[c] for c in np.arange(10) % 2]) for _ in tasks]
     for task, (X, y) in zip(tasks[:2], parts):
