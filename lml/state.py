@@ -14,6 +14,7 @@ import os
 import re
 import reprlib
 import secrets
+import stat
 import zipfile
 from abc import ABC, abstractmethod
 from collections import ChainMap
@@ -49,6 +50,7 @@ __all__ = [
     "reading",
     "replacing",
     "storable",
+    "sync_folder",
     "unpack",
     "write_state",
 ]
@@ -301,21 +303,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Parameters
     ----------
     path : str or path
-        A link is followed.
+        A symbolic link is followed and stays a link. The permissions of an old file are kept.
 
     Yields
     ------
     file
         Open for writing bytes, in the same folder under a hidden name.
 
+    Raises
+    ------
+    OSError
+        If at `path` stands a folder, a device, a pipe, or a file that has another name too.
+
     Notes
     -----
     Derived in chapter 33 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
+    mode = _mode(path)
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(new, "xb") as file:
+            if mode is not None:
+                os.chmod(new, mode)  # before the first byte: what was private stays private
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -324,11 +334,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         new.unlink(missing_ok=True)
         raise
     if os.name == "posix":
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
 # book/state.ipynb#old-or-new-nothing-in-between
-def _sync(folder: Path) -> None:
+def _mode(path: Path) -> int | None:
+    """Permissions of the file that is to be replaced; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(f"{path} is a directory: name a file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is a device or a pipe, which a file would replace: use another path")
+    if found.st_nlink > 1:
+        raise OSError(
+            f"{path} has {found.st_nlink} names (hard links), and the others would keep"
+            " the old contents: use another path, or remove this name first"
+        )
+    return stat.S_IMODE(found.st_mode)
+
+
+def sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:

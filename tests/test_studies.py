@@ -1,7 +1,9 @@
 """The laboratory as a program: files of results, one run in a folder, one command, its place."""
 
 import json
+import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -103,6 +105,39 @@ def test_readers_see_finished_jobs_and_the_next_run_keeps_them(tmp_path):
         assert read_rows(path) == rows[: 2 * n_finished]
         write(path, jobs(3)[n_finished:])
         assert path.read_text(encoding="utf-8") == text or read_rows(path) == rows
+
+
+def test_blocks_that_a_power_cut_has_lost_read_as_zeros_and_are_cut_off(tmp_path):
+    path = write(tmp_path / "r.csv", jobs(3))
+    raw, rows, job = path.read_bytes(), read_rows(path), len(b"2,a,2.1,#1\n2,b,2.1,#1\n\n")
+    for begun in range(len(raw) - job, len(raw)):
+        for size in (1, 7, job):
+            lost = raw[begun : begun + size]
+            path.write_bytes(raw[:begun] + bytes(len(lost)) + raw[begun + size :])
+            assert read_rows(path) == rows[:4]
+            open_results(path, Pair)
+            assert path.read_bytes() == raw[:-job]
+
+
+def test_rows_are_on_the_disk_when_the_call_returns(tmp_path, monkeypatch):
+    path, synced, sync = tmp_path / "r.csv", [], os.fsync
+
+    def fsync(handle):
+        found = os.fstat(handle)
+        synced.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = ["folder"] if os.name == "posix" else []
+    write(path, jobs(1))
+    first = path.stat().st_size
+    assert synced == [first, *folder]
+    write(path, jobs(1))
+    assert synced == [first, *folder, path.stat().st_size]
+    del synced[:]
+    path.write_bytes(path.read_bytes() + b"0,")
+    open_results(path, Pair)
+    assert synced == [path.stat().st_size, *folder]
 
 
 def test_a_job_that_stands_in_a_file_is_not_written_over(tmp_path):

@@ -20,6 +20,8 @@ import numpy as np
 import scipy
 import sklearn
 
+from lml.state import replacing, sync_folder
+
 __all__ = [
     "NOTED",
     "Rows",
@@ -38,11 +40,20 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 NOTED = ("parameters", "versions", "tasks", "machine")
 
 
+def _kept(text: str) -> str:
+    """The finished rows of a file: all before the last blank line, or before a lost block.
+
+    What a power cut took from an append reads as zeros.
+    """
+    text = text.partition("\0")[0]
+    end = text.rfind("\n\n")
+    return text[: end + 2] if end >= 0 else text
+
+
 def read_rows(path: str | Path) -> list[dict[str, str]]:
     """Finished rows of a results file, dictionaries of texts; none without the file."""
     path = Path(path)
-    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-    text = text[: text.rfind("\n\n")] if "\n\n" in text else text
+    text = _kept(path.read_text(encoding="utf-8-sig")) if path.exists() else ""
     notes: dict[str, str] = {}
     names: list[str] = []
     rows = []
@@ -76,6 +87,8 @@ def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[s
 def append_rows(path: str | Path, rows: Rows) -> None:
     """Add rows of the same columns to a results file, in one write; make the file if it lacks.
 
+    When the call returns, the rows are on the disk.
+
     Parameters
     ----------
     path : path-like
@@ -95,7 +108,8 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     notes: dict[str, str] = {}
-    if path.exists():
+    is_new = not path.exists()
+    if not is_new:
         lines = csv.reader(path.read_text(encoding="utf-8").splitlines())
         notes = {cells[1]: cells[0] for cells in lines if cells and cells[0].startswith("#")}
     else:
@@ -109,6 +123,10 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     writer.writerow([])
     with path.open("a", newline="", encoding="utf-8") as file:
         file.write(text.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new and os.name == "posix":
+        sync_folder(path.parent)
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
@@ -118,17 +136,17 @@ def open_results(path: Path, row_type: type) -> None:
     Raises ValueError if the file has other columns than the dataclass `row_type`.
     """
     head = ",".join(f.name for f in fields(row_type)) + "\n\n"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = _kept(found)
     if not (text.startswith(head) or head.startswith(text)):
         raise ValueError(
             f"{path} begins with {text.splitlines()[0]!r}, but rows are written below"
             f" {head.strip()!r}: move the file away and run the experiment anew"
         )
-    kept = text[: text.rfind("\n\n") + 2] if text.startswith(head) else head
-    if kept != text:
-        part = path.with_name(path.name + ".part")
-        part.write_text(kept, encoding="utf-8")
-        part.replace(path)  # a kill leaves the old file or the new one
+    kept = text if text.startswith(head) else head
+    if kept != found:
+        with replacing(path) as file:  # a kill leaves the old file or the new one
+            file.write(kept.encode())
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
