@@ -866,6 +866,7 @@ def _retrieve(source: Source) -> list[bytes]:
     return contents
 
 
+# book/datasets.ipynb#downloading
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
     _cache().mkdir(parents=True, exist_ok=True)

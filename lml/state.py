@@ -31,6 +31,7 @@ from lml.metrics import FactoredMetric
 from lml.utils.validation import InvalidParameterError, Rule, check_parameters, whole
 
 __all__ = [
+    "ORTHONORMAL",
     "ArrayField",
     "Field",
     "MatrixField",
@@ -626,6 +627,15 @@ class ArrayField(Field):
 def _member(place: str) -> str:
     """Name of the array for all arrays of a field: the place without the entries of tables."""
     return re.sub(r"\[\d+\]", "", place)
+
+
+def _are_orthonormal(rows: NDArray[Any]) -> bool:
+    with np.errstate(all="ignore"):  # of numbers that are far off
+        return bool(np.abs(rows @ rows.T - np.eye(len(rows))).max(initial=0.0) < 1e-6)
+
+
+#: Rule for an array that must have orthonormal rows.
+ORTHONORMAL = Rule(_are_orthonormal, "orthonormal rows")
 
 
 # book/state.ipynb#a-table-of-fields

@@ -5,8 +5,6 @@ import io
 import itertools
 import json
 import os
-import socket
-import stat
 import subprocess
 import sys
 import time
@@ -343,60 +341,6 @@ def test_links_are_followed_and_folders_must_exist(path, tmp_path):
 def test_a_file_has_the_usual_permissions(path, tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
-def test_a_file_keeps_its_permissions_from_its_first_byte_on(path, mode):
-    path.chmod(mode)
-    with replacing(path) as file:
-        assert os.fstat(file.fileno()).st_mode & 0o777 == mode
-        file.write(b"new")
-    assert path.stat().st_mode & 0o777 == mode
-    assert path.read_bytes() == b"new"
-
-
-def special(path, kind):
-    """Put there what is no file of one name."""
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(os.path.relpath(path))
-    elif kind == "hard link":
-        (path.parent / "first").write_bytes(b"old")
-        os.link(path.parent / "first", path)
-    else:
-        try:
-            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
-        except PermissionError:
-            pytest.skip("devices are made by root")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="files of POSIX")
-@pytest.mark.parametrize("linked", [False, True])
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "hard link"])
-def test_what_is_no_file_of_one_name_is_refused_and_stays(tmp_path, monkeypatch, kind, linked):
-    monkeypatch.chdir(tmp_path)  # the name of a socket is short
-    special(tmp_path / "s", kind)
-    if linked:
-        (tmp_path / "link").symlink_to("s")
-    before = sorted(tmp_path.iterdir()), (tmp_path / "s").stat()
-    said = r"s has 2 names \(hard links\)" if kind == "hard link" else "s is a device or a pipe"
-    with pytest.raises(OSError, match=said):
-        write_state(tmp_path / ("link" if linked else "s"), "toy", "new", {})
-    assert (sorted(tmp_path.iterdir()), (tmp_path / "s").stat()) == before
-
-
-def test_a_link_to_nothing_yet_gets_its_file_and_a_circle_is_refused(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "s")
-    write_state(tmp_path / "link", "toy", "new", {})
-    assert (tmp_path / "link").is_symlink()
-    assert read_state(tmp_path / "s", "toy")[0] == "new"
-    (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    with pytest.raises(OSError, match="symbolic"):
-        write_state(tmp_path / "circle", "toy", "new", {})
-    assert (tmp_path / "circle").is_symlink()
 
 
 def test_a_text_path_without_suffix_is_used_as_it_is(tmp_path):

@@ -52,7 +52,9 @@ def test_what_is_written_is_read(tmp_path):
     assert read_rows(path) == read_rows(str(path)) == texts(row for job in jobs(3) for row in job)
     assert path.read_text(encoding="utf-8").count("v 1, w 2") == 1
     path.write_text(path.read_text(encoding="utf-8").replace('#1,"v', '#2,"v'), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"r\.csv has no note #1 of the row"):
+    with pytest.raises(
+        ValueError, match=r"r\.csv, line 4: there is no note #1 above: restore the file"
+    ):
         read_rows(path)
 
 
@@ -117,6 +119,32 @@ def test_blocks_that_a_power_cut_has_lost_read_as_zeros_and_are_cut_off(tmp_path
             assert read_rows(path) == rows[:4]
             open_results(path, Pair)
             assert path.read_bytes() == raw[:-job]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("0.5", "abc", "error is 'abc', not a number"),
+        ("0.5", "", "error is '', not a number"),
+        ("0.5", "nan", "error is 'nan', not a number"),
+        (",2,", ",7,", "the seed of split 2 is '7'"),
+        ("2,a", "3,a", "the seed of split 3 is '2'"),
+        ("#1", "{C: 1}", "parameters is '{C: 1}', not JSON"),
+        ("#1", "#8", "there is no note #8 above"),
+        (",#1", "", r"has 5 cells, not 6"),
+        ("#1", "#1,1", r"has 7 cells, not 6"),
+    ],
+)
+def test_a_row_that_was_changed_is_named_with_its_file_and_line(tmp_path, old, new, said):
+    path = tmp_path / "r.csv"
+    row = {"split": 2, "task": "a", "error": 0.5, "seed": 2, "parameters": '{"C": 1}', "n": 3}
+    append_rows(path, [{**row, "task": "c"}, row])
+    text = path.read_text(encoding="utf-8")
+    line = text.splitlines()[-2]
+    assert line == "2,a,0.5,2,#1,3"
+    path.write_text(text.replace(line, line.replace(old, new, 1)), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"r\.csv, line 5:? {said}.*remove the rows of this job"):
+        read_rows(path)
 
 
 def test_rows_are_on_the_disk_when_the_call_returns(tmp_path, monkeypatch):

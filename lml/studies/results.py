@@ -9,6 +9,8 @@ rows of a job that are written together; rows after the last one are unfinished.
 import contextlib
 import csv
 import io
+import json
+import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from lml.state import replacing, sync_folder
 
 __all__ = [
     "NOTED",
+    "NUMBERS",
     "Rows",
     "append_rows",
     "finished",
@@ -38,6 +41,23 @@ __all__ = [
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
+#: Columns of measured rows that hold numbers.
+NUMBERS = (
+    "split",
+    "order",
+    "seed",
+    "n_learnt",
+    "error",
+    "validation_error",
+    "n_neighbors",
+    "n_train",
+    "n_test",
+    "seconds",
+    "total_seconds",
+    "state_bytes",
+    "raw_bytes",
+)
+_RESTORE = "restore the file, or remove the rows of this job and run it again"
 
 
 def _kept(text: str) -> str:
@@ -50,27 +70,59 @@ def _kept(text: str) -> str:
     return text[: end + 2] if end >= 0 else text
 
 
+def _check_row(row: Mapping[str, str], place: str) -> None:
+    """Refuse a measured row with what no run writes."""
+    if "split" not in row:  # typed by hand, or of another kind
+        return
+    for name in NUMBERS:
+        try:
+            number = float(row.get(name, "0"))
+            # nan where nothing was chosen by validation
+            fits = math.isfinite(number) or name == "validation_error"
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"{place}: {name} is {row[name]!r}, not a number: {_RESTORE}")
+    if row.get("seed", row["split"]) != row["split"]:
+        raise ValueError(
+            f"{place}: the seed of split {row['split']} is {row['seed']!r}: {_RESTORE}"
+        )
+    try:
+        json.loads(row.get("parameters", "{}"))
+    except ValueError:
+        raise ValueError(
+            f"{place}: parameters is {row['parameters']!r}, not JSON: {_RESTORE}"
+        ) from None
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Finished rows of a results file, dictionaries of texts; none without the file."""
+    """Finished rows of a results file, dictionaries of texts; none without the file.
+
+    Raises a ValueError that names the line where a row was changed to what no run writes.
+    """
     path = Path(path)
     text = _kept(path.read_text(encoding="utf-8-sig")) if path.exists() else ""
     notes: dict[str, str] = {}
     names: list[str] = []
     rows = []
-    for cells in csv.reader(text.splitlines()):
+    lines = csv.reader(text.splitlines())
+    for cells in lines:
         if not names:
             names = cells
         elif cells and cells[0].startswith("#"):
             notes[cells[0]] = cells[1]
         elif any(cells):
+            place = f"{path}, line {lines.line_num}"
+            if len(cells) != len(names):
+                raise ValueError(f"{place} has {len(cells)} cells, not {len(names)}: {_RESTORE}")
             row = dict(zip(names, cells))
             for name in NOTED:
                 if (mark := row.get(name, "")).startswith("#"):
                     if mark not in notes:
-                        raise ValueError(
-                            f"{path} has no note {mark} of the row {cells}: restore it"
-                        )
+                        raise ValueError(f"{place}: there is no note {mark} above: {_RESTORE}")
                     row[name] = notes[mark]
+            _check_row(row, place)
             rows.append(row)
     return rows
 
