@@ -27,6 +27,7 @@ DOCUMENTED = {
     ("lifelong PLDA", "n"): (2, "held-out samples are compared with the others of the visit"),
     ("PLDA table", "n"): (2, "the same"),
     ("lifelong PLDA", "T"): (0.5, "families of tasks are asked, at most so many"),
+    ("PLDA table", "T"): (1.5, "the same"),
     ("the paper's", "T"): (1, "a step of the dictionary asks all tasks"),
     ("the paper's table", "T"): (2, "the same, after each of them"),
     ("ELLA", "D"): (2, "running sums of (k D)^2 numbers"),

@@ -127,10 +127,9 @@ def mutant(tree: ast.Module, number: int) -> tuple[str, str]:
     """Text of a module with one place changed, and the changed line: old -> new."""
     changed = deepcopy(tree)
     node = list(places(changed))[number]
-    statement = next(
-        s for s in reversed(list(ast.walk(changed)))
-        if isinstance(s, ast.stmt) and s.lineno <= node.lineno <= s.end_lineno and s.col_offset
-    )  # fmt: skip
+    around = [s for s in ast.walk(changed) if isinstance(s, ast.stmt)]
+    around = [s for s in around if s.lineno <= node.lineno <= s.end_lineno]
+    statement = min(around, key=lambda s: s.end_lineno - s.lineno)
     old = ast.unparse(statement).splitlines()
     change(node)
     new = ast.unparse(statement).splitlines()
