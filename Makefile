@@ -29,17 +29,17 @@ endif
 .PHONY: help book test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds pictures readme site site_bounds structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds mutations pictures readme site site_bounds structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # The environment is made afresh whenever a pin changes.
-$(VENV)/pins: requirements/newest.txt
+$(VENV)/pins: requirements/newest.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet -r requirements/newest.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/newest.lock
 	@touch $@
 
 $(KERNEL): tools/ipython_kernel_config.py $(VENV)/pins
