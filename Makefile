@@ -26,20 +26,20 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-fast test-studies test-oldest kill-stream coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds pictures readme site site_bounds structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds mutations pictures readme site site_bounds structure tangle
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # The environment is made afresh whenever a pin changes.
-$(VENV)/pins: requirements/newest.txt
+$(VENV)/pins: requirements/newest.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: name one, as in make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet -r requirements/newest.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/newest.lock
 	@touch $@
 
 $(KERNEL): tools/ipython_kernel_config.py $(VENV)/pins
@@ -71,6 +71,13 @@ test-studies: $(VENV)/ready  ## tests of the laboratory, of built books, cluster
 	$(BIN)/python -m pytest -n $(JOBS) -m "studies or builds" tests
 	$(MAKE) dist
 
+SEEDS ?= 1 2 3
+test-seeds: $(VENV)/ready  ## the package's tests with other seeds: SEEDS="1 2 3"
+	set -e; for seed in $(SEEDS); do \
+	  $(BIN)/python -m pytest -n $(JOBS) -m "not studies and not builds" --global-random-seed $$seed \
+	    $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests; \
+	done
+
 $(OLDEST)/ready: requirements/oldest.txt pyproject.toml
 	$(PYTHON_OLDEST) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet -r requirements/oldest.txt
@@ -82,6 +89,9 @@ test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported ver
 
 kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
 	$(BIN)/python tests/support/kill_stream.py --tasks 1000 --kills 40
+
+mutants: $(VENV)/ready  ## change the package in one place at a time; do its tests notice? (30 minutes)
+	$(BIN)/python tools/mutants.py
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests

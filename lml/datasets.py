@@ -866,15 +866,18 @@ def _retrieve(source: Source) -> list[bytes]:
     return contents
 
 
+# book/datasets.ipynb#downloading
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
     _cache().mkdir(parents=True, exist_ok=True)
     for stray in _cache().glob(".*.tmp"):  # of a process that was killed while it wrote
-        if stray.stat().st_mtime < time.time() - 3600:
+        if stray.stat().st_mtime < time.time() - 60:  # a write takes a moment
             stray.unlink(missing_ok=True)
     for file, arrays in files.items():
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **arrays)  # takes long: in memory, where a kill leaves nothing
         with replacing(_cache() / file) as stream:
-            np.savez_compressed(stream, **arrays)
+            stream.write(packed.getbuffer())
 
 
 def _download(name: str) -> None:

@@ -62,13 +62,29 @@ def orthonormal_rows(L: ArrayLike, tol: float | None = None) -> Floats:
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if not rows.size:
         return rows
-    # the independent rows, in their order
-    R, order = linalg.qr(rows.T, mode="r", pivoting=True)
     tol = 10 * max(rows.shape) * np.finfo(float).eps if tol is None else tol
-    chosen = np.sort(order[: np.sum(np.abs(np.diag(R)) > tol)])
+    R, _ = linalg.qr(rows.T, mode="r", pivoting=True)
+    if np.sum(np.abs(np.diag(R)) > tol) < len(rows):
+        rows = rows[_independent(rows, tol)]
     # eq. (init-gram-schmidt) up to signs
-    Q, R = linalg.qr(rows[chosen].T, mode="economic")
+    Q, R = linalg.qr(rows.T, mode="economic")
     return (Q * np.sign(np.diag(R))).T
+
+
+def _independent(rows: Floats, tol: float) -> list[int]:
+    """Numbers of the rows, of length 1, that are not in the span of those before them."""
+    basis = np.zeros((min(rows.shape), rows.shape[1]))
+    chosen: list[int] = []
+    for number, row in enumerate(rows):
+        if len(chosen) == len(basis):
+            break
+        known = basis[: len(chosen)]
+        left = row - (known @ row) @ known
+        left -= (known @ left) @ known  # twice: what rounding has left of them
+        if (length := np.linalg.norm(left)) > tol:
+            basis[len(chosen)] = left / length
+            chosen.append(number)
+    return chosen
 
 
 # book/initialization.ipynb#step-2-completion

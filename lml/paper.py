@@ -28,6 +28,7 @@ from lml.penalties import soft_threshold
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
 from lml.state import (
+    ORTHONORMAL,
     ArrayField,
     Field,
     MatrixField,
@@ -382,7 +383,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
             _restored_state,
             {
                 **COMMON_FIELDS,
-                "dictionary": ArrayField(("d", "D")),
+                "dictionary": ArrayField(("d", "D"), rule=ORTHONORMAL),
                 "tasks": TableField(_TASK),
                 "codes": ArrayField((None, "d", "d")),
                 "metric_type": ValueField(one_of("similarity", "distance")),

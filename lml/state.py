@@ -14,6 +14,7 @@ import os
 import re
 import reprlib
 import secrets
+import stat
 import zipfile
 from abc import ABC, abstractmethod
 from collections import ChainMap
@@ -30,6 +31,7 @@ from lml.metrics import FactoredMetric
 from lml.utils.validation import InvalidParameterError, Rule, check_parameters, python_scalar, whole
 
 __all__ = [
+    "ORTHONORMAL",
     "ArrayField",
     "Field",
     "MatrixField",
@@ -49,6 +51,7 @@ __all__ = [
     "reading",
     "replacing",
     "storable",
+    "sync_folder",
     "unpack",
     "write_state",
 ]
@@ -303,21 +306,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Parameters
     ----------
     path : str or path
-        A link is followed.
+        A symbolic link is followed and stays a link. The permissions of an old file are kept.
 
     Yields
     ------
     file
         Open for writing bytes, in the same folder under a hidden name.
 
+    Raises
+    ------
+    OSError
+        If at `path` stands a folder, a device, a pipe, or a file that has another name too.
+
     Notes
     -----
     Derived in chapter 33 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
+    mode = _mode(path)
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(new, "xb") as file:
+            if mode is not None:
+                os.chmod(new, mode)  # before the first byte: what was private stays private
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -326,11 +337,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         new.unlink(missing_ok=True)
         raise
     if os.name == "posix":
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
 # book/state.ipynb#writing-in-one-atomic-step
-def _sync(folder: Path) -> None:
+def _mode(path: Path) -> int | None:
+    """Permissions of the file that is to be replaced; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(f"{path} is a directory: name a file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is a device or a pipe, which a file would replace: use another path")
+    if found.st_nlink > 1:
+        raise OSError(
+            f"{path} has {found.st_nlink} names (hard links), and the others would keep"
+            " the old contents: use another path, or remove this name first"
+        )
+    return stat.S_IMODE(found.st_mode)
+
+
+def sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -602,6 +631,15 @@ class ArrayField(Field):
 def _member(place: str) -> str:
     """Name of the array for all arrays of a field: the place without the entries of tables."""
     return re.sub(r"\[\d+\]", "", place)
+
+
+def _are_orthonormal(rows: NDArray[Any]) -> bool:
+    with np.errstate(all="ignore"):  # of numbers that are far off
+        return bool(np.abs(rows @ rows.T - np.eye(len(rows))).max(initial=0.0) < 1e-6)
+
+
+#: Rule for an array that must have orthonormal rows.
+ORTHONORMAL = Rule(_are_orthonormal, "orthonormal rows")
 
 
 # book/state.ipynb#a-table-of-fields

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
 pytest.register_assert_rewrite("registry", "checks", "checks_of_inputs")
 
@@ -16,16 +17,18 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.register_profile("fast", settings.get_profile("repeatable"), max_examples=5)
+settings.register_profile("seeded", settings.get_profile("repeatable"), derandomize=False)
 settings.load_profile("repeatable")
 
 
 # Test modules of the laboratory, which measures the learners, by their names after `test_`.
 STUDIES = {"ablations", "benchmarks", "comparison", "experiments", "studies", "transfer"}
-BUILDS = {"book_builds", "cluster"}
+BUILDS = {"book_builds", "cluster", "mutations"}
 # Modules of some ten seconds: files that are damaged, threads, long streams, large data.
 SLOW = {
     "baselines_mtlmnn",
     "baselines_offdiagonal",
+    "growth",
     "lifelong_files",
     "lifelong_input",
     "lifelong_threads",
@@ -48,8 +51,35 @@ def pytest_addoption(parser):
         help="one learner of each family, few examples; no studies, no builds",
     )
 
+    parser.addoption(
+        "--global-random-seed",
+        type=int,
+        default=0,
+        help="draw other numbers wherever tests draw some: all tests hold for every seed",
+    )
+
+
+def draw_from(seed: int) -> None:
+    """Let ``np.random.default_rng(number)`` and hypothesis draw what another seed gives."""
+    plain = np.random.default_rng
+
+    def default_rng(own=None):
+        return plain([seed, *np.ravel(own)] if isinstance(own, (int, np.integer, list)) else own)
+
+    np.random.default_rng = default_rng
+    settings.load_profile("seeded")
+    core.global_force_seed = seed
+
+
+@pytest.fixture
+def global_random_seed(request):
+    """The seed of this run, for what is not drawn by ``np.random.default_rng``."""
+    return request.config.getoption("--global-random-seed")
+
 
 def pytest_configure(config):
+    if seed := config.getoption("--global-random-seed"):
+        draw_from(seed)
     if config.getoption("--fast"):
         settings.load_profile("fast")
 

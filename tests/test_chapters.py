@@ -24,11 +24,18 @@ SOLUTION_LINES = 20
 PICTURES = {"image/png", "image/svg+xml"}
 KINDS = ("story", "theory", "workshop", "example", "reference")
 TAUGHT = ("story", "theory")  # pages to learn from: exercises, checks, summary, references
+# Tags that a cell may have. No other one: several switch off nbval, its errors or its output.
 TAGS = {
     "nbval-check-output",
-    "remove-output",
+    "remove-output",  # the docstring of a module: it is the module's text, which tangle compares
     "folded",  # fold a cell, or do not, whatever the rules say (book/_ext/lml_folds.py)
     "unfolded",
+}
+# Comments that switch nbval off, or tell it to expect an error.
+MARKERS = re.compile(r"(?im)^\s*#+\s*((?:NBVAL|PYTEST_VALIDATE)_\w+)")
+# Text outputs that no run compares, and why.
+NOT_COMPARED = {
+    "Slider: ": "shapes of drawings, whose last digits differ between machines",
 }
 RANDOM = re.compile(r"\b(default_rng|RandomState|check_random_state|random_state|seed)\b")
 CHECK = re.compile(r"\bassert\b|np\.testing\.|check_grad|pytest\.raises")
@@ -241,6 +248,19 @@ def code_lines(source: str) -> int:
     return len(lines)
 
 
+def is_docstring(source: str) -> bool:
+    """Whether a cell is the docstring of a module and nothing else."""
+    (*before, last) = ast.parse(source).body or [None]
+    return not before and isinstance(getattr(last, "value", None), ast.Constant)
+
+
+def is_compared(output: nbformat.NotebookNode) -> bool:
+    """Whether an output is text that a run has to give again."""
+    data = output.get("data", {})
+    text = output.get("text", "") + str(data.get("text/plain", ""))
+    return not PICTURES & set(data) and not text.startswith(tuple(NOT_COMPARED))
+
+
 def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
     """The contract of one code cell."""
     found, where, source = [], f"cell {index}", cell.source
@@ -268,6 +288,14 @@ def cell_faults(index: int, cell: nbformat.NotebookNode) -> list[str]:
             found.append(f"{where} prints a numpy scalar or -0: format it as a plain number")
     if "nbval-check-output" in cell.metadata.get("tags", []) and not cell.outputs:
         found.append(f"{where} is tagged nbval-check-output but stores no output")
+    if "remove-output" in cell.metadata.get("tags", []) and not is_docstring(source):
+        found.append(f"{where} is tagged remove-output, which is for docstrings of modules")
+    if not {"nbval-check-output", "remove-output"} & set(cell.metadata.get("tags", [])) and any(
+        map(is_compared, cell.outputs)
+    ):
+        found.append(f"{where} shows text that no run compares: tag it nbval-check-output")
+    found += [f"{where} has the comment {m}, which switches checks off"
+              for m in MARKERS.findall(source)]  # fmt: skip
     if strange := set(cell.metadata.get("tags", [])) - TAGS:
         found.append(f"{where} has tags that are not on the list: {', '.join(sorted(strange))}")
     if "sys.path" in source:
@@ -438,6 +466,7 @@ def test_a_numpy_scalar_as_a_last_line_is_refused(text):
     notebook.cells.append(
         nbformat.v4.new_code_cell("assert x\nx", execution_count=4, outputs=[output])
     )
+    notebook.cells[-1].metadata["tags"] = ["nbval-check-output"]
     assert f"cell {len(notebook.cells) - 1} prints a numpy scalar" in check(notebook)
     output.data["text/plain"] = "0.5"
     assert check(notebook) == ""
@@ -455,6 +484,7 @@ def _uncite(notebook):
         (lambda nb: nb.cells[1].update(outputs=[]), "stores no output"),
         (lambda nb: nb.cells[1].metadata.update(tags=[]), "no cell is tagged"),
         (lambda nb: nb.cells[1].metadata.tags.append("hide-input"), "not on the list: hide-input"),
+        (lambda nb: nb.cells[1].metadata.tags.append("remove-output"), "is for docstrings"),
         (lambda nb: nb.cells[1].update(source="assert 1 < 2"), "no seed"),
         (lambda nb: nb.cells[1].update(source="np.random.seed(0)"), "global random state"),
         (lambda nb: nb.cells[1].update(source="seed = 0"), "check something"),
@@ -505,6 +535,42 @@ def test_contract_rejects_an_exercise_without_starter_solution_or_test(break_it,
     assert said in check(notebook)
     notebook.metadata["lml"]["kind"] = "workshop"
     assert "exercise" not in check(notebook)
+
+
+@pytest.mark.parametrize("tag", ["nbval-skip", "raises-exception", "nbval-ignore-output"])
+@pytest.mark.parametrize("as_comment", [False, True])
+def test_no_tag_and_no_comment_switches_a_check_off(tag, as_comment):
+    notebook = good_chapter()
+    cell = notebook.cells[1]
+    if as_comment:
+        mark = tag.upper().replace("-", "_").replace("RAISES", "NBVAL_RAISES")
+        cell.source += f"\nif True:\n    # {mark}\n    assert 1 > 2"
+        assert f"has the comment {mark}, which switches checks off" in check(notebook)
+    else:
+        cell.metadata.tags.append(tag)
+        assert f"not on the list: {tag}" in check(notebook)
+
+
+def test_all_markers_of_nbval_are_known():
+    from nbval.plugin import comment_markers, metadata_tags
+
+    assert all(MARKERS.fullmatch(f"# {marker}") for marker in comment_markers)
+    assert TAGS & set(metadata_tags) == {"nbval-check-output"}
+
+
+@pytest.mark.parametrize("data", [None, {"text/plain": "0.5"}, {"text/html": "<p>"}])
+def test_text_that_no_run_compares_is_a_fault(data):
+    notebook = good_chapter()
+    kind = {"name": "stdout", "text": "1"} if data is None else {"data": data}
+    output = nbformat.v4.new_output("display_data" if data else "stream", **kind)
+    cell = nbformat.v4.new_code_cell("assert x", execution_count=2, outputs=[output])
+    notebook.cells.append(cell)
+    assert f"cell {len(notebook.cells) - 1} shows text that no run compares" in check(notebook)
+    cell.metadata["tags"] = ["nbval-check-output"]
+    assert check(notebook) == ""
+    cell.metadata["tags"] = []
+    output.update(output_type="display_data", data={"text/plain": "Slider: 3 drawings"}, text="")
+    assert check(notebook) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from lml.metrics import FactoredMetric
 
 def problem(d=4, n_features=7, seed=0):
     rng = np.random.default_rng(seed)
-    L = rng.standard_normal((d, n_features))
+    L = np.eye(d, n_features) + 0.5 * rng.standard_normal((d, n_features))  # well conditioned
     M = rng.standard_normal((n_features, n_features))
     return L, M, rng
 

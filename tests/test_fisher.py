@@ -264,6 +264,7 @@ def test_basis_rank():
     assert basis_rank(np.zeros((3, 4))) == 0
     assert basis_rank(np.diag([1.0, 1e-3, 1e-20])) == 2
     assert basis_rank(np.diag([1.0, 1e-3, 1e-20]), tol=1e-2) == 1
+    assert basis_rank(1e-40 * np.diag([1.0, 1e-3, 1e-20])) == 2
 
 
 @pytest.mark.parametrize(

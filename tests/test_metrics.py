@@ -525,6 +525,12 @@ def test_coordinates_do_not_depend_on_the_order_in_memory():
         np.testing.assert_allclose(*images, atol=1e-9)
 
 
+def test_the_metric_of_nothing_has_no_components():
+    nothing = FactoredMetric(0.0, np.eye(3)[:2], [0.0, 0.0])
+    assert nothing.components().shape == (0, 3)
+    assert nothing.embed(np.ones((4, 3))).shape == (4, 0)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.4])
 def test_components_give_the_columns_of_transform(alpha):
     metric = FactoredMetric(alpha, RNG.normal(size=(3, D)), [1.0, -2.0, 0.5])

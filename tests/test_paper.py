@@ -10,6 +10,7 @@ from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner, mean_objective
 from lml.scml import SCML
+from lml.state import read_state, write_state
 from lml.triplets import sample_triplets
 
 BASES = [OASIS(n_steps=300), SCML(n_basis=20, n_steps=500)]
@@ -151,3 +152,16 @@ def test_a_number_of_directions_is_refused_where_the_atoms_are_given():
     learner = DictionaryMetricLearner(init=np.eye(2, 4), n_basis=3)
     with pytest.raises(ValueError, match="n_basis=3 has no effect"):
         learner.partial_fit(np.eye(4), [0, 0, 1, 1], task="a")
+
+
+@pytest.mark.parametrize(
+    "change", [lambda L: 3 * L, lambda L: 0 * L, lambda L: L[[0, 0, 1, 2]], lambda L: 1e300 * L]
+)
+def test_a_dictionary_of_a_file_must_be_orthonormal(change, tmp_path):
+    learn(make_learner()).save(tmp_path / "s")
+    meta, arrays = read_state(tmp_path / "s", "DictionaryMetricLearner")
+    rows = arrays["dictionary"].reshape(4, -1)
+    arrays["dictionary"] = change(rows).ravel()
+    write_state(tmp_path / "s", "DictionaryMetricLearner", meta, arrays)
+    with pytest.raises(ValueError, match=r"s' cannot be .*dictionary is .*not orthonormal rows"):
+        DictionaryMetricLearner.load(tmp_path / "s")

@@ -89,6 +89,14 @@ def test_threshold_does_not_preserve_definiteness():
     assert np.linalg.det(W) == pytest.approx(-62.0)
 
 
+def test_nearest_psd_drops_the_skew_part(rng):
+    W = rng.normal(size=(4, 4))
+    values, vectors = np.linalg.eigh((W + W.T) / 2)
+    expected = sum(v * np.outer(e, e) for v, e in zip(values, vectors.T) if v > 0)
+    np.testing.assert_allclose(nearest_psd(W), expected, atol=1e-12)
+    np.testing.assert_allclose(nearest_psd(W.T), expected, atol=1e-12)
+
+
 def test_nearest_psd_beats_random_competitors(rng):
     W = rng.normal(size=(4, 4))
     P = nearest_psd(W)

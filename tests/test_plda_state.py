@@ -229,6 +229,8 @@ FAULTS = {
         [arrays.pop(n) for n in list(arrays) if n.startswith(("tasks", "pools"))],
         arrays.update(dictionary=np.ones(35)),
     ),
+    "rank of dictionary is 0, not 5": numbers("dictionary", np.zeros_like),
+    "rank of dictionary is 1, not 5": numbers("dictionary", lambda a: np.tile(a[:5], 5)),
     "type of dictionary is .*int64": numbers("dictionary", lambda a: a.astype(int)),
     r"shape of dictionary is \[5, 4\]": entry(dictionary=["C", 5, 4]),
     r"shape of tasks\[0\].code is \[4, 4\]": task(0, code=["C", 4, 4]),

@@ -367,18 +367,14 @@ def test_interrupt_is_not_swallowed(small_usps, cache, monkeypatch):
 # ---------------------------------------------------------------- writing the cache
 
 
-def test_killed_while_writing_leaves_no_half_file(small_usps, cache):
-    *_, arrays = small_usps
+def killed(small_usps, program):
+    """Run a program that kills itself while it loads."""
+    kill = f"os.kill(os.getpid(), signal.{'SIGKILL' if hasattr(signal, 'SIGKILL') else 'SIGTERM'})"
     program = f"""
 import os, signal, numpy as np
 from lml.datasets import COLLECTIONS, Collection, Source, load_arrays
 
-def half(stream, **arrays):
-    stream.write(b"PK half of a file")
-    stream.flush()
-    os.kill(os.getpid(), signal.{"SIGKILL" if hasattr(signal, "SIGKILL") else "SIGTERM"})
-
-np.savez_compressed = half
+{program.replace("KILL", kill)}
 real = COLLECTIONS["usps"]
 source = Source(real.sources[0].parse, {COLLECTIONS["usps"].sources[0].addresses!r})
 COLLECTIONS["usps"] = Collection(real.keys, {dict(COLLECTIONS["usps"].digests)!r}, (source,))
@@ -387,13 +383,33 @@ load_arrays("usps")
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
     assert done.returncode != 0
     assert b"Error" not in done.stderr
+
+
+def test_killed_while_packing_leaves_nothing(small_usps, cache):
+    killed(
+        small_usps,
+        """
+def half(stream, **arrays):
+    stream.write(b"PK half of a file")
+    stream.flush()
+    KILL
+
+np.savez_compressed = half
+""",
+    )
+    assert is_empty(cache)
+
+
+def test_killed_while_writing_leaves_no_half_file(small_usps, cache):
+    *_, arrays = small_usps
+    killed(small_usps, "os.fsync = lambda handle: KILL")
     assert not (cache / "usps.npz").exists()
-    (stray,) = cache.iterdir()  # the hidden file, half written
+    (stray,) = cache.iterdir()  # the hidden file
     same(load_arrays("usps")[0], arrays)
     assert stray.exists()  # it may belong to a process that is still writing
     (cache / "usps.npz").unlink()
-    two_hours_ago = time.time() - 7200
-    os.utime(stray, (two_hours_ago, two_hours_ago))
+    two_minutes_ago = time.time() - 120
+    os.utime(stray, (two_minutes_ago, two_minutes_ago))
     load_arrays("usps")
     assert [path.name for path in cache.iterdir()] == ["usps.npz"]
 

@@ -18,6 +18,7 @@ import flow
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from sphinx.pycode import ModuleAnalyzer
 from tangle import ROOT, read_chapters
@@ -235,13 +236,26 @@ def test_every_reader_of_pins_reads_the_one_list():
     pip = ["-r requirements/newest.txt", "-e ."]
     assert environment["dependencies"][-1]["pip"] == pip
     recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "install --quiet -r requirements/newest.txt" in recipes
+    assert "install --quiet --require-hashes -r requirements/newest.lock" in recipes
     others = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]
     texts = [recipes, *(path.read_text(encoding="utf-8") for path in others)]
     assert not any("pip install" in text for text in texts[1:])
     named = {name for text in texts for name in re.findall(r"\brequirements\S*\.txt", text)}
     assert named == {f"requirements/{name}.txt" for name in ("newest", "oldest", "peers")}
     assert all((ROOT / name).is_file() for name in named)
+
+
+def test_the_lock_has_the_pins_with_hashes_of_their_files():
+    text = (ROOT / "requirements" / "newest.lock").read_text(encoding="utf-8")
+    entries = [Requirement(e.partition(" \\\n")[0]) for e in re.split(r"\n(?=\S)", text.strip())]
+    locked = {canonicalize_name(r.name): r for r in entries}
+    pins = {canonicalize_name(r.name): r.specifier for r in PINNED}
+    assert {name: locked[name].specifier for name in pins} == pins
+    # besides: what other systems need, and what pip itself brings
+    others = {name for name, r in locked.items() if name not in pins and r.marker is None}
+    assert others <= {"setuptools", "wheel"}
+    assert text.count("--hash=sha256:") > len(locked)
+    assert all("--hash=sha256:" in entry for entry in re.split(r"\n(?=\S)", text.strip()))
 
 
 def test_installed_versions_are_the_pinned_ones():

@@ -1,7 +1,9 @@
 """The laboratory as a program: files of results, one run in a folder, one command, its place."""
 
 import json
+import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -50,7 +52,9 @@ def test_what_is_written_is_read(tmp_path):
     assert read_rows(path) == read_rows(str(path)) == texts(row for job in jobs(3) for row in job)
     assert path.read_text(encoding="utf-8").count("v 1, w 2") == 1
     path.write_text(path.read_text(encoding="utf-8").replace('#1,"v', '#2,"v'), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"r\.csv has no note #1 of the row"):
+    with pytest.raises(
+        ValueError, match=r"r\.csv, line 4: there is no note #1 above: restore the file"
+    ):
         read_rows(path)
 
 
@@ -103,6 +107,65 @@ def test_readers_see_finished_jobs_and_the_next_run_keeps_them(tmp_path):
         assert read_rows(path) == rows[: 2 * n_finished]
         write(path, jobs(3)[n_finished:])
         assert path.read_text(encoding="utf-8") == text or read_rows(path) == rows
+
+
+def test_blocks_that_a_power_cut_has_lost_read_as_zeros_and_are_cut_off(tmp_path):
+    path = write(tmp_path / "r.csv", jobs(3))
+    raw, rows, job = path.read_bytes(), read_rows(path), len(b"2,a,2.1,#1\n2,b,2.1,#1\n\n")
+    for begun in range(len(raw) - job, len(raw)):
+        for size in (1, 7, job):
+            lost = raw[begun : begun + size]
+            path.write_bytes(raw[:begun] + bytes(len(lost)) + raw[begun + size :])
+            assert read_rows(path) == rows[:4]
+            open_results(path, Pair)
+            assert path.read_bytes() == raw[:-job]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("0.5", "abc", "error is 'abc', not a number"),
+        ("0.5", "", "error is '', not a number"),
+        ("0.5", "nan", "error is 'nan', not a number"),
+        (",2,", ",7,", "the seed of split 2 is '7'"),
+        ("2,a", "3,a", "the seed of split 3 is '2'"),
+        ("#1", "{C: 1}", "parameters is '{C: 1}', not JSON"),
+        ("#1", "#8", "there is no note #8 above"),
+        (",#1", "", r"has 5 cells, not 6"),
+        ("#1", "#1,1", r"has 7 cells, not 6"),
+    ],
+)
+def test_a_row_that_was_changed_is_named_with_its_file_and_line(tmp_path, old, new, said):
+    path = tmp_path / "r.csv"
+    row = {"split": 2, "task": "a", "error": 0.5, "seed": 2, "parameters": '{"C": 1}', "n": 3}
+    append_rows(path, [{**row, "task": "c"}, row])
+    text = path.read_text(encoding="utf-8")
+    line = text.splitlines()[-2]
+    assert line == "2,a,0.5,2,#1,3"
+    path.write_text(text.replace(line, line.replace(old, new, 1)), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"r\.csv, line 5:? {said}.*remove the rows of this job"):
+        read_rows(path)
+
+
+def test_rows_are_on_the_disk_when_the_call_returns(tmp_path, monkeypatch):
+    path, synced, sync = tmp_path / "r.csv", [], os.fsync
+
+    def fsync(handle):
+        found = os.fstat(handle)
+        synced.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = ["folder"] if os.name == "posix" else []
+    write(path, jobs(1))
+    first = path.stat().st_size
+    assert synced == [first, *folder]
+    write(path, jobs(1))
+    assert synced == [first, *folder, path.stat().st_size]
+    del synced[:]
+    path.write_bytes(path.read_bytes() + b"0,")
+    open_results(path, Pair)
+    assert synced == [path.stat().st_size, *folder]
 
 
 def test_a_job_that_stands_in_a_file_is_not_written_over(tmp_path):

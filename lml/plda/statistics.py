@@ -864,6 +864,8 @@ def _whole(**parts: Any) -> PLDAState:
     d, D = state.dictionary.shape
     tasks = state.tasks.values()
     expect(bool(d) == bool(tasks) and d <= D, "dictionary", (d, D), "rows where there are tasks")
+    rank = len(orthonormal_rows(state.dictionary)) if d else 0
+    expect(rank == d, "rank of dictionary", rank, d)
     for task, memory in state.tasks.items():
         fits = len(memory.classes) == len(memory.counts) > 1
         expect(fits, f"classes of task {task!r}", memory.classes, "a label for each count")

@@ -9,6 +9,8 @@ rows of a job that are written together; rows after the last one are unfinished.
 import contextlib
 import csv
 import io
+import json
+import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +23,11 @@ import scipy
 import sklearn
 from numpy.typing import ArrayLike, NDArray
 
+from lml.state import replacing, sync_folder
+
 __all__ = [
     "NOTED",
+    "NUMBERS",
     "Booleans",
     "Rows",
     "answers_text",
@@ -43,30 +48,88 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 Booleans: TypeAlias = NDArray[np.bool_]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
+#: Columns of measured rows that hold numbers.
+NUMBERS = (
+    "split",
+    "order",
+    "seed",
+    "n_learnt",
+    "error",
+    "validation_error",
+    "n_neighbors",
+    "n_train",
+    "n_test",
+    "seconds",
+    "total_seconds",
+    "state_bytes",
+    "raw_bytes",
+)
+_RESTORE = "restore the file, or remove the rows of this job and run it again"
 
 
+def _kept(text: str) -> str:
+    """The finished rows of a file: all before the last blank line, or before a lost block.
+
+    What a power cut took from an append reads as zeros.
+    """
+    text = text.partition("\0")[0]
+    end = text.rfind("\n\n")
+    return text[: end + 2] if end >= 0 else text
+
+
+def _check_row(row: Mapping[str, str], place: str) -> None:
+    """Refuse a measured row with what no run writes."""
+    if "split" not in row:  # typed by hand, or of another kind
+        return
+    for name in NUMBERS:
+        try:
+            number = float(row.get(name, "0"))
+            # nan where nothing was chosen by validation
+            fits = math.isfinite(number) or name == "validation_error"
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"{place}: {name} is {row[name]!r}, not a number: {_RESTORE}")
+    if row.get("seed", row["split"]) != row["split"]:
+        raise ValueError(
+            f"{place}: the seed of split {row['split']} is {row['seed']!r}: {_RESTORE}"
+        )
+    try:
+        json.loads(row.get("parameters", "{}"))
+    except ValueError:
+        raise ValueError(
+            f"{place}: parameters is {row['parameters']!r}, not JSON: {_RESTORE}"
+        ) from None
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Finished rows of a results file, dictionaries of texts; none without the file."""
+    """Finished rows of a results file, dictionaries of texts; none without the file.
+
+    Raises a ValueError that names the line where a row was changed to what no run writes.
+    """
     path = Path(path)
-    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-    text = text[: text.rfind("\n\n")] if "\n\n" in text else text
+    text = _kept(path.read_text(encoding="utf-8-sig")) if path.exists() else ""
     notes: dict[str, str] = {}
     names: list[str] = []
     rows = []
-    for cells in csv.reader(text.splitlines()):
+    lines = csv.reader(text.splitlines())
+    for cells in lines:
         if not names:
             names = cells
         elif cells and cells[0].startswith("#"):
             notes[cells[0]] = cells[1]
         elif any(cells):
+            place = f"{path}, line {lines.line_num}"
+            if len(cells) != len(names):
+                raise ValueError(f"{place} has {len(cells)} cells, not {len(names)}: {_RESTORE}")
             row = dict(zip(names, cells))
             for name in NOTED:
                 if (mark := row.get(name, "")).startswith("#"):
                     if mark not in notes:
-                        raise ValueError(
-                            f"{path} has no note {mark} of the row {cells}: restore it"
-                        )
+                        raise ValueError(f"{place}: there is no note {mark} above: {_RESTORE}")
                     row[name] = notes[mark]
+            _check_row(row, place)
             rows.append(row)
     return rows
 
@@ -82,6 +145,8 @@ def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[s
 # book/experiments.ipynb#running-stopping-and-going-on
 def append_rows(path: str | Path, rows: Rows) -> None:
     """Add rows of the same columns to a results file, in one write; make the file if it lacks.
+
+    When the call returns, the rows are on the disk.
 
     Parameters
     ----------
@@ -102,7 +167,8 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     notes: dict[str, str] = {}
-    if path.exists():
+    is_new = not path.exists()
+    if not is_new:
         lines = csv.reader(path.read_text(encoding="utf-8").splitlines())
         notes = {cells[1]: cells[0] for cells in lines if cells and cells[0].startswith("#")}
     else:
@@ -116,6 +182,10 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     writer.writerow([])
     with path.open("a", newline="", encoding="utf-8") as file:
         file.write(text.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new and os.name == "posix":
+        sync_folder(path.parent)
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
@@ -137,17 +207,17 @@ def open_results(path: Path, row_type: type) -> None:
     Raises ValueError if the file has other columns than the dataclass `row_type`.
     """
     head = ",".join(f.name for f in fields(row_type)) + "\n\n"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = _kept(found)
     if not (text.startswith(head) or head.startswith(text)):
         raise ValueError(
             f"{path} begins with {text.splitlines()[0]!r}, but rows are written below"
             f" {head.strip()!r}: move the file away and run the experiment anew"
         )
-    kept = text[: text.rfind("\n\n") + 2] if text.startswith(head) else head
-    if kept != text:
-        part = path.with_name(path.name + ".part")
-        part.write_text(kept, encoding="utf-8")
-        part.replace(path)  # a kill leaves the old file or the new one
+    kept = text if text.startswith(head) else head
+    if kept != found:
+        with replacing(path) as file:  # a kill leaves the old file or the new one
+            file.write(kept.encode())
 
 
 # book/experiments.ipynb#running-stopping-and-going-on

@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,8 @@ from registry import (
 )
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from lml.state import read_state, write_state
 
 # --- the list of checks -------------------------------------------------------------------
 
@@ -409,3 +413,18 @@ def check_an_unknown_task_is_answered_with_the_known_ones(entry):
             with pytest.raises((ValueError, TypeError), match=r"tasks?(\[0\])?( is |=)"):
                 entry.read(model, name, given, task)
     assert pickle.dumps(model) == before
+
+
+@check(lambda entry: entry.kind == "stream", kind=["int64", "bool", "float32", "float64"])
+def check_numbers_of_another_type_in_a_file_are_refused(entry, kind):
+    model = entry.learned()
+    name = type(model).__name__
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s"
+        model.save(path)
+        meta, arrays = read_state(path, name)
+        for part, array in arrays.items():
+            if array.dtype != kind:
+                write_state(path, name, meta, {**arrays, part: array.astype(kind)})
+                with pytest.raises(ValueError, match=f"type of {part} is .*{kind}"):
+                    type(model).load(path)
