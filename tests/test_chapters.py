@@ -563,7 +563,7 @@ def test_text_that_no_run_compares_is_a_fault(data):
     notebook = good_chapter()
     kind = {"name": "stdout", "text": "1"} if data is None else {"data": data}
     output = nbformat.v4.new_output("display_data" if data else "stream", **kind)
-    cell = nbformat.v4.new_code_cell("assert x", execution_count=2, outputs=[output])
+    cell = nbformat.v4.new_code_cell("assert x", execution_count=4, outputs=[output])
     notebook.cells.append(cell)
     assert f"cell {len(notebook.cells) - 1} shows text that no run compares" in check(notebook)
     cell.metadata["tags"] = ["nbval-check-output"]
