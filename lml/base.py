@@ -115,6 +115,7 @@ def _short(value: Any) -> str:
     return reprlib.repr(value) if isinstance(value, (str, tuple)) else repr(value)
 
 
+# book/shell.ipynb#the-state
 class Record(ShortRepr):
     """A frozen dataclass into whose arrays nobody can write, nor into those of a copy."""
 
