@@ -13,8 +13,8 @@ from interrupts import stop
 from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
-from lml.plda.statistics import CoordinateChange, TaskMemory
-from lml.state import read_state, write_state
+from lml.plda.model import pooled_scatters, task_moments
+from lml.plda.statistics import moved_moments
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -55,37 +55,31 @@ def assert_same_scores(one, other, **tolerance):
         np.testing.assert_allclose(mine[task], theirs[task], **{"rtol": 1e-8, **tolerance})
 
 
-def assert_sums_are_those_of_the_codes(learner, rtol=1e-8):
-    state = learner.state_
-    anew = state.sums(learner.shared_labels)
-    assert set(anew) == set(state.pools)
-    for key, pool in state.pools.items():
-        other = anew[key]
+def assert_sums_are_those_of_the_memories(learner):
+    """Bit for bit: what has grown task by task is what is added up anew."""
+    keyed = learner.shared_labels
+    anew = pickle.loads(pickle.dumps(learner.state_)).sums(keyed)
+    assert set(anew) == set(learner.state_.sums(keyed))
+    for family, pool in learner.state_.sums(keyed).items():
+        other = anew[family]
         assert pool.size == other.size
-        for mine, theirs in [(pool.within, other.within), (pool.between, other.between)]:
-            assert np.abs(mine - theirs).max() <= rtol * np.abs(theirs).max()
-            np.testing.assert_array_equal(mine, mine.T)
-            assert np.linalg.eigvalsh(mine).min() > -rtol * np.abs(mine).max()
-        assert pool.trace == pytest.approx(other.trace, rel=rtol)
-        assert pool.noise == pytest.approx(other.noise, rel=rtol)
-        if other.joined is not None:
-            places = [pool.joined.labels.index(label) for label in other.joined.labels]
-            np.testing.assert_array_equal(pool.joined.counts[places], other.joined.counts)
-            size = np.abs(other.joined.means).max()
-            gap = np.abs(pool.joined.means[places] - other.joined.means).max()
-            assert gap <= rtol * size
-            gap = np.abs(pool.joined.within - other.joined.within).max()
-            assert gap <= rtol * np.abs(other.joined.within).max()
-            assert pool.joined.trace == pytest.approx(other.joined.trace, rel=rtol)
-            assert np.linalg.eigvalsh(pool.joined.within).min() > 0
+        for mine, theirs in zip(pool.total, other.total):
+            np.testing.assert_array_equal(mine, theirs)
+        assert (pool.joined is None) == (not keyed)
+        if keyed:
+            assert pool.joined.labels == other.joined.labels
+            for name in ("counts", "means", "within", "centered"):
+                mine, theirs = (getattr(one.joined, name) for one in (pool, other))
+                np.testing.assert_array_equal(mine, theirs)
+            assert pool.joined.trace == other.joined.trace
 
 
-@pytest.mark.parametrize("more", [{}, {"freeze": True}, {"revisit": "replace"}])
 @pytest.mark.parametrize("keyed", [False, True])
-def test_with_all_features_the_answers_are_those_of_all_old_tasks_one_by_one(keyed, more):
-    few = learned(60, shared_labels=keyed, max_old_tasks=4, **more)
-    assert few.state_.moves > 5
-    assert_same_scores(few, learned(60, shared_labels=keyed, max_old_tasks=None, **more))
+def test_with_all_features_the_answers_are_those_of_all_old_tasks_one_by_one(keyed):
+    few = learned(60, shared_labels=keyed, max_old_tasks=4)
+    every = learned(60, shared_labels=keyed, max_old_tasks=None)
+    for mine, theirs in zip(scores(few).values(), scores(every).values()):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_what_validation_chooses_is_what_it_chooses_from_all_old_tasks():
@@ -98,104 +92,114 @@ def test_what_validation_chooses_is_what_it_chooses_from_all_old_tasks():
     assert_same_scores(few, every)
 
 
-@pytest.mark.parametrize("more", [{}, {"shared_labels": True}, {"n_components": 4}])
-def test_up_to_max_old_tasks_the_bits_are_those_of_all_tasks(more):
-    for n, same in [(8, True), (7, True), (6, False)]:
+def test_up_to_max_old_tasks_a_small_dictionary_moves_at_every_visit():
+    for n, same in [(8, True), (7, True), (3, False)]:
         one, every = (
-            stream(LifelongPLDA(random_state=0, max_old_tasks=q, **GIVEN, **more), 8)
-            for q in (n, None)
+            stream(LifelongPLDA(4, random_state=0, max_old_tasks=q, **GIVEN), 8) for q in (n, None)
         )
         found = [np.array_equal(a, b) for a, b in zip(scores(one).values(), scores(every).values())]
         assert all(found) == same
 
 
-@pytest.mark.parametrize("more", [{}, {"n_components": 3}, {"shared_labels": True}])
-def test_the_work_of_a_visit_does_not_grow_with_the_number_of_tasks(more, monkeypatch):
-    work = []
-    for place, name in (
-        (statistics, "remembered_moments"),
-        (TaskMemory, "followed"),
-        (plda, "written_moments"),
-    ):
-        known = getattr(place, name)
+def test_beyond_a_small_dictionary_moves_at_one_visit_in_so_many(monkeypatch):
+    moved = []
+    known = statistics.moved_moments
 
-        def spy(*args, known=known, **kwargs):
-            work[-1] += 1
-            return known(*args, **kwargs)
+    def spy(*args):
+        moved[-1] += 1
+        return known(*args)
 
-        monkeypatch.setattr(place, name, spy)
-    learner = LifelongPLDA(random_state=0, max_old_tasks=4, **GIVEN, **more)
-    for k in range(60):
-        work.append(0)
+    monkeypatch.setattr(statistics, "moved_moments", spy)
+    learner = LifelongPLDA(3, random_state=0, max_old_tasks=4, **GIVEN)
+    for k in range(80):
+        moved.append(0)
+        before = None if k == 0 else learner.dictionary_
+        learner.partial_fit(*rows(k), task=k % 50)  # the last ones come back
+        if not moved[-1] and k > 4:
+            assert learner.dictionary_ is before
+    moves = [k for k in range(80) if moved[k]]
+    assert moves[:6] == [0, 1, 2, 3, 4, 6]  # up to four old tasks at every visit
+    assert sum(moved[40:]) / 40 < 2.5 * 4  # codes that are written, on average, twice a move
+    assert max(np.diff(moves)) <= 14
+
+
+def test_a_window_over_a_stream_moves_the_dictionary_too():
+    learner = LifelongPLDA(3, random_state=0, max_old_tasks=4, **GIVEN)
+    dictionaries = []
+    for k in range(40):
         learner.partial_fit(*rows(k), task=k)
-    # the last moments in the sums, the own code written, four others
-    assert set(work[20:]) <= set(range(2, 8))
-    work.append(0)
-    learner.partial_fit(*rows(99), task=5)
-    assert work[-1] <= 10  # the old terms of the task too
-    work.append(0)
-    learner.forget(7)
-    assert work[-1] <= 3
-    assert len({m.moves for m in learner.state_.tasks.values()}) <= 2
+        if k >= 10:
+            learner.forget(k - 10)
+        dictionaries.append(learner.dictionary_)
+    moves = sum(a is not b for a, b in itertools.pairwise(dictionaries[20:]))
+    assert 4 <= moves <= 10
+
+
+def test_samples_of_low_rank_do_not_move_the_dictionary_at_every_visit():
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(3, 9))
+    learner = LifelongPLDA(6, random_state=0, **GIVEN)
+    dictionaries = []
+    for task in range(5):
+        X, y = rows(task, n_features=3)
+        learner.partial_fit(X @ plane, y, task=task)
+        dictionaries.append(learner.dictionary_)
+    assert dictionaries[0].shape == (3, 9)
+    assert all(one is dictionaries[0] for one in dictionaries)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_after_hundreds_of_tasks_the_sums_are_those_of_the_codes(keyed):
+def test_after_hundreds_of_tasks_the_sums_are_those_of_the_memories(keyed):
     learner = LifelongPLDA(random_state=0, max_old_tasks=32, shared_labels=keyed, **GIVEN)
     for k in range(300):
         learner.partial_fit(*rows(k, 6, 3), task=k)
         if k % 10 == 9:
             learner.partial_fit(*rows(k + 5000, 6, 3), task=k - 7).forget(k - 4)
     assert len(learner.tasks_) == 270
-    assert_sums_are_those_of_the_codes(learner)
+    assert_sums_are_those_of_the_memories(learner)
+    moments = [memory.moments for memory in learner.tasks_.values()]
+    expected = pooled_scatters(moments, keyed)
+    for mine, theirs in zip(learner.state_.sums(keyed)[0].scatters, expected):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_in_a_small_dictionary_sums_move_as_codes_do(keyed):
     learner = learned(40, n_components=3, shared_labels=keyed, own_weight="auto", n_folds=2)
-    assert learner.state_.moves > 3
-    assert_sums_are_those_of_the_codes(learner)
+    assert learner.dictionary_.shape == (3, 6)
+    assert_sums_are_those_of_the_memories(learner)
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1e5])
 def test_what_was_loud_leaves_no_rounding_behind(scale):
     learner, without = (learned(12, shared_labels=True) for _ in range(2))
     learner.partial_fit(*rows(77, scale=scale), task="loud").forget("loud")
-    assert_sums_are_those_of_the_codes(learner)
-    assert_same_scores(learner, without)
+    for mine, theirs in zip(scores(learner).values(), scores(without).values()):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"max_old_tasks": None},
-        {"regularization": 3.0},
-        {"shared_labels": True},
-        {"n_components": 4},
-    ],
+    "change", [{"max_old_tasks": None}, {"regularization": 3.0}, {"shared_labels": True}]
 )
-def test_after_a_change_of_parameters_the_next_visit_starts_from_the_codes(change):
+def test_a_change_of_parameters_is_one_from_the_beginning(change):
     learner = learned().set_params(**change)
-    assert learner.state_.move is not None  # codes wait
-    twin = learned(max_old_tasks=None).set_params(**{**change, "max_old_tasks": None})
-    for one in (learner, twin):  # as many visits as the dictionary may rest
-        for k in range(50, 56):
-            one.partial_fit(*rows(k), task=k)
-    if "n_components" not in change:
-        assert_same_scores(learner, twin)
-    assert len(learner.dictionary_) == len(twin.dictionary_)
+    assert_same_scores(learner, learned(**change))
+    assert_same_scores(learner.partial_fit(*rows(50), task=50),
+                       learned(**change).partial_fit(*rows(50), task=50))  # fmt: skip
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("most", [3, None])
-def test_sums_stand_in_the_dictionary_whatever_its_size_becomes(keyed, most):
+def test_the_dictionary_follows_its_size(keyed, most):
     learner = learned(8, n_components=3, shared_labels=keyed, max_old_tasks=most)
     for n_components in (6, 4, 5):
         learner.set_params(n_components=n_components)
-        for k in range(4):  # a larger one waits until all codes are written
+        for k in range(4):
             learner.partial_fit(*rows(50 + k), task=k)
-            assert_sums_are_those_of_the_codes(learner, rtol=1e-6)
+            assert_sums_are_those_of_the_memories(learner)
         assert len(learner.dictionary_) == n_components
+        L = learner.dictionary_
+        np.testing.assert_allclose(L @ L.T, np.eye(n_components), atol=1e-12)
 
 
 def test_all_can_be_forgotten_one_by_one():
@@ -208,20 +212,11 @@ def test_all_can_be_forgotten_one_by_one():
         learner.task_metric(last).bilinear(X0, X0), expected.task_metric(last).bilinear(X0, X0)
     )
     assert not learner.forget(last).__sklearn_is_fitted__()
-    assert learner.partial_fit(*rows(0), task="again").state_.moves == 0
-
-
-def test_what_is_handed_out_is_in_the_present_dictionary():
-    learner = learned(11, code_penalty=0.0)
-    waiting = {u for u, m in learner.state_.tasks.items() if m.moves < learner.state_.moves}
-    assert waiting
-    L = learner.dictionary_
-    every = learned(11, max_old_tasks=None)
-    R = np.linalg.inv(every.dictionary_)
-    for task, code in learner.codes_.items():
-        scatter = R @ every.codes_[task] @ R.T
-        np.testing.assert_allclose(code, L @ scatter @ L.T, atol=1e-10)
-        np.testing.assert_array_equal(learner.tasks_[task].code, code)
+    again = learner.partial_fit(*rows(0), task="again")
+    fresh = LifelongPLDA(random_state=0, **GIVEN).partial_fit(*rows(0), task="again")
+    np.testing.assert_array_equal(
+        again.task_metric("again").bilinear(X0, X0), fresh.task_metric("again").bilinear(X0, X0)
+    )
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "all"])
@@ -255,10 +250,10 @@ def test_a_failed_visit_and_an_interrupt_leave_the_sums():
         np.testing.assert_array_equal(answer, before[task])
 
 
-def test_sums_are_locked_and_survive_pickling():
+def test_a_learner_survives_pickling_and_its_statistics_are_locked():
     learner = pickle.loads(pickle.dumps(learned(9, shared_labels=True)))
-    for pool in learner.state_.pools.values():
-        for part in pool.arrays:
+    for memory in learner.tasks_.values():
+        for part in (memory.mean, memory.losses, memory.moments.within, memory.moments.means):
             with pytest.raises(ValueError, match="read-only"):
                 part[...] = 0
     assert_same_scores(learner, learned(9, shared_labels=True), rtol=0)
@@ -266,89 +261,12 @@ def test_sums_are_locked_and_survive_pickling():
 
 def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
     rng = np.random.default_rng(3)
-    A = rng.normal(size=(6, 6))
-    S, L, rows_ = A @ A.T, rng.normal(size=(2, 6)), rng.normal(size=(3, 6))
-    inside = np.linalg.pinv(L) @ L  # projector to the span: no row of L has length 1
-    assert abs(np.trace(L @ S @ L.T) - np.trace(inside @ S)) > 1
+    X, y = rows(3)
+    moments, _ = task_moments(X, y, range(3))
+    L, more = (np.linalg.qr(rng.normal(size=(6, k)))[0].T for k in (2, 3))
+    S, inside = moments.within, L.T @ L
     level = (np.trace(S) - np.trace(inside @ S)) / 4
     known = inside @ S @ inside + level * (np.eye(6) - inside)
-    found = CoordinateChange.between(L, rows_).scatter(L @ S @ L.T, np.trace(S))
-    np.testing.assert_allclose(found, rows_ @ known @ rows_.T)
-
-
-# --- files ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def saved(tmp_path):
-    path = tmp_path / "s.npz"
-    learned(11, shared_labels=True).save(path)
-    meta, arrays = read_state(path, "LifelongPLDA")
-    assert meta["state"]["move"]
-    return path, meta, arrays
-
-
-def entry(**change):
-    return lambda state, arrays: state.update(change)
-
-
-def pool_entry(**change):
-    return lambda state, arrays: state["pools"][0][1].update(change)
-
-
-def number(name, value):
-    """Change the first number of an array."""
-    return lambda state, arrays: arrays.update(
-        {name: np.append(np.asarray(value, arrays[name].dtype), arrays[name][1:])}
-    )
-
-
-def without_joined(state, arrays):
-    gone = [name for name in arrays if name.startswith("pools.joined")]
-    for _, pool in state["pools"]:
-        pool["joined"] = None
-    for name in gone:
-        del arrays[name]
-
-
-FAULTS = {
-    "pools is 3": entry(pools=3),
-    "sizes of the pools": pool_entry(size=4),
-    r"pools\[0\] is .*an object": lambda state, arrays: state["pools"][0][1].pop("trace"),
-    r"pools\[0\].trace is -1": pool_entry(trace=-1.0),
-    r"pools\[0\].size is 0": pool_entry(size=0),
-    r"name of pools\[0\] is 'all'": lambda state, arrays: state["pools"][0].__setitem__(0, "all"),
-    "moves is -1": entry(moves=-1),
-    "moves of the tasks": lambda state, arrays: (
-        state.update(move=None),
-        [arrays.pop(name) for name in ("move.map", "move.outside", "move.gram")],
-    ),
-    "at most one behind": lambda state, arrays: state["tasks"][0][1].update(moves=0),
-    r"pools\[0\].joined is 3": pool_entry(joined=3),
-    r"labels is \(1, 1, 2\), not different": lambda state, arrays: state["pools"][0][1][
-        "joined"
-    ].update(labels=[1, 1, 2]),
-    r"labels of pool \(0, False\)": lambda state, arrays: state["pools"][0][1]["joined"].update(
-        labels=[1]
-    ),
-    "joined of the pools": without_joined,
-    "'pools.rows', not": lambda state, arrays: arrays.pop("pools.rows"),
-    "joined.counts is .*at least 1": number("pools.joined.counts", [0]),
-    r"pools\[0\].within is .*symmetric": lambda state, arrays: arrays["pools.within"][:36].sort(),
-    r"joined.within is .*symmetric": lambda state, arrays: arrays["pools.joined.within"][
-        :36
-    ].sort(),
-    r"shape of pools\[0\].between is \[5, 6\]": pool_entry(between=["C", 5, 6]),
-    "'move.gram', not": lambda state, arrays: arrays.pop("move.gram"),
-    r"shape of move.map is \[2, 2\]": lambda state, arrays: state["move"].update(map=["C", 2, 2]),
-    "n_features is 7": lambda state, arrays: state["pools"][0][1]["joined"].update(n_features=7),
-}
-
-
-@pytest.mark.parametrize("said", list(FAULTS))
-def test_a_file_whose_sums_do_not_fit_is_refused(said, saved):
-    path, meta, arrays = saved
-    FAULTS[said](meta["state"], arrays)
-    write_state(path, "LifelongPLDA", meta, arrays)
-    with pytest.raises(ValueError, match=said):
-        LifelongPLDA.load(path)
+    found = moved_moments(moved_moments(moments, L), more @ L.T)
+    np.testing.assert_allclose(found.within, more @ known @ more.T, atol=1e-12)
+    np.testing.assert_allclose(found.means, moments.means @ inside @ more.T, atol=1e-12)

@@ -243,7 +243,7 @@ def print_faults(page: Page) -> list[str]:
 def icons_drawn(site: Path) -> set[int]:
     """What the icon fonts of a site can draw."""
     fonts = [TTFont(path) for path in site.rglob("webfonts/*.woff2")]
-    return {code for font in fonts for code in font.getBestCmap()}
+    return {code for font in fonts for code in font.getBestCmap() or ()}
 
 
 def icon_faults(seen: dict, site: Path) -> list[str]:

@@ -1,11 +1,12 @@
 # Generated from book/two_covariance.ipynb by tools/tangle.py: edit the chapter.
-"""Probabilistic LDA: the two-covariance model of labelled rows and its log-ratio.
+"""Probabilistic LDA: the two-covariance model of labeled samples and its log-ratio.
 
-Two rows are scored by how much more likely they are as members of one class than of two.
-`Moments` are the statistics that this needs; `pooled_scatters` is what several tasks say together.
+Two samples are scored by how much more likely they are as members of one class than of two.
+`Moments` are the statistics of a task that this needs, `TaskSums` those of several tasks.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple, Self
 
@@ -14,32 +15,30 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from sklearn.utils.extmath import safe_sparse_dot
 
+from lml.base import Record
 from lml.fisher import class_means
 from lml.metrics import FactoredMetric
-from lml.utils.linalg import dense, svd
+from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import check_finite, check_kind
 
 __all__ = [
-    "DegreesOfFreedom",
     "LogRatioMetric",
     "Moments",
     "Scatters",
-    "averaged_scatters",
+    "TaskSums",
     "class_axes",
-    "discriminants",
     "log_ratio_coefficients",
     "log_ratios",
     "merge_moments",
     "mix_scatters",
     "pooled_scatters",
-    "short_spread",
     "shrunken_variances",
     "task_moments",
 ]
 
 
-# book/two_covariance.ipynb#same-class-or-not
+# book/two_covariance.ipynb#same-class-or-not-the-log-ratio
 def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
     """Coefficients of the log-ratio in coordinates with within-class covariance I.
 
@@ -73,9 +72,9 @@ def log_ratio_coefficients(between: ArrayLike) -> tuple[Floats, Floats, float]:
     return product, square, float(np.sum(np.log1p(p) - 0.5 * np.log1p(2 * p)))
 
 
-# book/two_covariance.ipynb#same-class-or-not
+# book/two_covariance.ipynb#same-class-or-not-the-log-ratio
 def log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
-    """Log-ratios (n, m) of rows of coordinates Q (n, k) and R (m, k).
+    """Log-ratios (n, m) of samples with coordinates Q (n, k) and R (m, k).
 
     `between` are the between-class variances p (k,) of the coordinates.
     """
@@ -86,7 +85,7 @@ def log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
 
 # book/two_covariance.ipynb#coordinates-in-which-both-covariances-are-diagonal
 class LogRatioMetric(FactoredMetric):
-    """The log-ratio of same and different class, as a metric that ranks rows.
+    """The log-ratio of same and different class, as a metric that ranks samples.
 
     M = H' diag(p / (1 + 2p)) H is its bilinear part. `bilinear`, `paired` and `quadratic` give
     the log-ratio; every other operation is that of M.
@@ -94,12 +93,12 @@ class LogRatioMetric(FactoredMetric):
     Parameters
     ----------
     mean : array-like of shape (n_features,)
-        Is subtracted from all rows.
+        Is subtracted from all samples.
     rows : array-like of shape (k, n_features)
         H: in the coordinates H(x - mean) the within-class covariance is I and the
         between-class covariance diagonal.
     between : array-like of shape (k,)
-        Its diagonal p, at least 0.
+        Its diagonal p, at least 0. Coordinates with p = 0 are left out.
 
     Notes
     -----
@@ -119,6 +118,10 @@ class LogRatioMetric(FactoredMetric):
             raise ValueError(f"between holds {self._between.min()}: variances are at least 0")
         product = log_ratio_coefficients(self._between)[0]
         super().__init__(0.0, rows, product, self._mean.size)
+        used = self._between > 0
+        if not used.all():
+            self._between = self._between[used]
+            super().__init__(0.0, self.factor[used], self.core[used], self._mean.size)
         self._shift = self.factor @ self._mean
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -126,33 +129,33 @@ class LogRatioMetric(FactoredMetric):
 
     @property
     def mean(self) -> Floats:
-        """What is subtracted from all rows, shape (n_features,)."""
+        """What is subtracted from all samples, shape (n_features,)."""
         return self._mean
 
     @property
     def between(self) -> Floats:
-        """Between-class variances p of the coordinates, shape (k,)."""
+        """Between-class variances p > 0 of the coordinates, shape (k,)."""
         return self._between
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, the variances and the mean."""
+        """Bytes of the map H, the variances and the mean."""
         return super().nbytes + self._between.nbytes + self._mean.nbytes
 
     def coordinates(self, X: MatrixLike) -> Floats:
-        """Coordinates H(x - mean) of the rows of X (n, n_features), shape (n, k)."""
+        """Coordinates H(x - mean) of samples X (n, n_features), shape (n, k)."""
         return self.image(X) - self._shift
 
     def bilinear(self, X: MatrixLike, Z: MatrixLike) -> Floats:
-        """Log-ratios of all pairs of rows of X (n, n_features) and Z (m, n_features)."""
+        """Log-ratios (n, m) of samples X (n, n_features) and Z (m, n_features)."""
         return log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
 
     def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
-        """Log-ratios of matching rows of X and Z, both (n, n_features), shape (n,)."""
+        """Log-ratios (n,) of matching samples of X and Z, both (n, n_features)."""
         Q = self.coordinates(X)
         R = self.coordinates(Z)
         if Q.shape != R.shape:
-            raise ValueError(f"X has {len(Q)} rows, but Z has {len(R)}: pass as many")
+            raise ValueError(f"X has {len(Q)} samples, but Z has {len(R)}: pass as many")
         product, square, constant = log_ratio_coefficients(self._between)
         return (Q * R) @ product - 0.5 * (Q * Q + R * R) @ square + constant
 
@@ -165,26 +168,21 @@ class LogRatioMetric(FactoredMetric):
         return self
 
     def map_rows(self, X: MatrixLike, role: str) -> Floats:
-        """Rows of X (n, n_features) as "query" or "reference": Euclidean nearest = log-ratio.
+        """Samples as "query" or "reference", (n, k): the Euclidean nearest has the largest log-ratio.
 
-        Derived in chapter 22 (two_covariance), eq. (plda-stretch). Coordinates with p = 0 are left
-        out, shape (n, k').
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch).
         """
-        used = self._between > 0
-        p = self._between[used]
-        rows = self.coordinates(X)[:, used]
-        square = log_ratio_coefficients(p)[1]
-        return rows * np.sqrt(square) * ((1 + p) / p if role == "query" else 1.0)
+        p = self._between
+        stretch = (1 + p) / p if role == "query" else 1.0
+        return self.coordinates(X) * np.sqrt(log_ratio_coefficients(p)[1]) * stretch
 
     def components(self, max_features: int = 4096) -> Floats:
-        """A map L (k', n_features) with L'L = M; coordinates with p = 0 are left out."""
-        used = self._between > 0
-        return np.sqrt(self.core[used])[:, None] * self.factor[used]
+        """A map L (k, n_features) with L'L = M."""
+        return np.sqrt(self.core)[:, None] * self.factor
 
     def _embed(self, X: Matrix) -> Floats:
-        """Rows L(x - mean), (n, k'): inner products are the bilinear part of the log-ratio."""
-        used = self._between > 0
-        return self.coordinates(X)[:, used] * np.sqrt(self.core[used])
+        """Images L(x - mean), (n, k): inner products are the bilinear part of the log-ratio."""
+        return self.coordinates(X) * np.sqrt(self.core)
 
 
 def _finite_view(values: MatrixLike, name: str) -> Floats:
@@ -195,35 +193,6 @@ def _finite_view(values: MatrixLike, name: str) -> Floats:
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
-class DegreesOfFreedom(NamedTuple):
-    """How often the covariances are in the sums of eq. (plda-expected).
-
-    Attributes
-    ----------
-    within : float
-        S in the scatter of the samples about their class means.
-    noise : float
-        S in that of the class means.
-    between : float
-        B in that of the class means.
-    """
-
-    within: float
-    noise: float
-    between: float
-
-    @classmethod
-    def of(cls, counts: Indices, centred: Floats, n_tasks: int) -> Self:
-        """Those of classes of such sizes (c,); `Moments` tells what the other two are."""
-        n = int(counts.sum())
-        noise = len(counts) - float(np.sum(centred / counts))
-        return cls(
-            within=max(n - n_tasks - noise, 1.0),
-            noise=noise,
-            between=max(n - float(centred.sum()), 1.0),
-        )
-
-
 class Scatters(NamedTuple):
     """What a task, or several, say about the covariances within and between classes.
 
@@ -231,8 +200,8 @@ class Scatters(NamedTuple):
     ----------
     within : ndarray of shape (k, k)
         S.
-    spread : ndarray of shape (r, k)
-        Rows with spread' spread = B, the scatter of the class means.
+    between : ndarray of shape (k, k)
+        B, the scatter of the class means.
     noise : float
         a: B has a S of noise in it.
 
@@ -242,44 +211,32 @@ class Scatters(NamedTuple):
     """
 
     within: Floats
-    spread: Floats
+    between: Floats
     noise: float
 
-    @classmethod
-    def of_means(
-        cls, within: Floats, means: Floats, counts: Indices, freedom: DegreesOfFreedom
-    ) -> Self:
-        """S and the scatter of class means (c, k), the mean of all at 0, in one unit."""
-        weights = counts * freedom.within / freedom.between
-        return cls(
-            within=within,
-            spread=np.sqrt(weights)[:, None] * means,
-            noise=freedom.noise / freedom.between,
-        )
 
-
-# book/two_covariance.ipynb#the-statistics-of-a-task
-class Moments(NamedTuple):
-    """Counts, means and within-class scatter of labelled rows, in some coordinates.
+@dataclass(frozen=True, eq=False)
+class Moments(Record):
+    """Counts, means and within-class scatter of labeled samples, in some coordinates.
 
     Attributes
     ----------
     labels : tuple
         Of the c classes.
     counts : ndarray of shape (c,)
-        Rows of each class.
+        Samples of each class.
     means : ndarray of shape (c, k)
-        Class means, with the mean of the rows of each task at 0.
+        Class means, with the mean of the samples of each task at 0.
     within : ndarray of shape (k, k)
-        Sum over rows of the outer products of their deviations from the class mean.
+        Sum over samples of the outer products of their deviations from the class mean.
     trace : float
         Trace of the within scatter in the input space.
     n_features : int
         Dimensions of the input space.
-    centred : ndarray of shape (c,)
-        Sum over tasks of n_tc^2 / n_t, what the means of the tasks have of each class.
+    centered : ndarray of shape (c,)
+        Sum over tasks of n_tc^2 / n_t, what the means of the tasks take from each class.
     n_tasks : int
-        Tasks whose rows are joined.
+        Tasks whose samples are joined.
 
     Notes
     -----
@@ -293,7 +250,7 @@ class Moments(NamedTuple):
     within: Floats
     trace: float
     n_features: int
-    centred: Floats
+    centered: Floats
     n_tasks: int = 1
 
     @property
@@ -305,38 +262,40 @@ class Moments(NamedTuple):
         return (within if within >= least else 1.0) / self.n_features
 
     @property
-    def freedom(self) -> DegreesOfFreedom:
-        """Degrees of freedom of both scatters."""
-        return DegreesOfFreedom.of(self.counts, self.centred, self.n_tasks)
+    def freedom(self) -> tuple[float, float, float]:
+        """How often S is in the scatter within classes, and S and B in that of class means."""
+        n = float(self.counts.sum())
+        noise = len(self.counts) - float(np.sum(self.centered / self.counts))
+        within = max(n - self.n_tasks - noise, 1.0)
+        return within, noise, max(n - float(self.centered.sum()), 1.0)
 
     @property
     def unit(self) -> float:
-        """Mean within-class variance of a feature."""
-        return self.scale / self.freedom.within
-
-    @property
-    def scatter(self) -> Floats:
-        """The scaled within scatter S_t, (k, k)."""
-        return self.within / self.scale
+        """Mean within-class variance of a feature; samples are measured in its root."""
+        return self.scale / self.freedom[0]
 
     @property
     def scatters(self) -> Scatters:
-        """S_t, rows (c, k) whose scatter is B_t, and the noise in it."""
+        """S_t, B_t and the noise in B_t."""
+        within, noise, between = self.freedom
         means = self.means / np.sqrt(self.scale)
-        return Scatters.of_means(self.scatter, means, self.counts, self.freedom)
+        spread = np.sqrt(self.counts * within / between)[:, None] * means
+        return Scatters(
+            within=self.within / self.scale, between=spread.T @ spread, noise=noise / between
+        )
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
 def task_moments(
     X: Matrix, codes: Indices, labels: Sequence[Any], basis: Floats | None = None
 ) -> tuple[Moments, Floats]:
-    """Moments of the rows of a task in the coordinates of an orthonormal basis, and their mean.
+    """Moments of a task's samples in an orthonormal basis, and their mean.
 
     Parameters
     ----------
     X : {ndarray, csr_array} of shape (n, n_features)
     codes : ndarray of int, shape (n,)
-        The class of each row.
+        The class of each sample.
     labels : sequence
         Label of each class.
     basis : ndarray of shape (k, n_features), optional
@@ -363,51 +322,101 @@ def task_moments(
         within=R.T @ R,
         trace=trace,
         n_features=X.shape[1],
-        centred=counts**2 / len(codes),
+        centered=counts**2 / len(codes),
     )
     return moments, mean
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task
 def merge_moments(a: Moments, b: Moments, shift: Floats | None = None) -> Moments:
-    """Moments of two sets of rows together.
+    """Moments of two sets of samples together.
 
-    `shift` (k,) is the mean of the rows of b less that of the rows of a, both of one task. None:
-    they are of different tasks, each with its mean at 0.
+    `shift` (k,) is the mean of the samples of b less that of a, both of one task. None: they are
+    of different tasks, each with its mean at 0.
     """
-    n = a.counts.sum()
-    m = b.counts.sum()
-    gap = np.zeros(a.means.shape[1]) if shift is None else shift
     labels = tuple(dict.fromkeys((*a.labels, *b.labels)))
     place = {label: number for number, label in enumerate(labels)}
-    # class means about the joint mean
-    counts = np.zeros(len(labels), dtype=int)
-    sums = np.zeros((len(labels), len(gap)))
-    centred = np.zeros(len(labels))
-    parts = []
-    for part, move in ((a, -m / (n + m) * gap), (b, n / (n + m) * gap)):
-        places = [place[label] for label in part.labels]
-        own = part.means + move
-        counts[places] += part.counts
-        sums[places] += part.counts[:, None] * own
-        centred[places] += part.centred
-        parts.append((places, part.counts, own))
+    at = np.array([place[label] for label in (*a.labels, *b.labels)], dtype=np.intp)
+    sizes = np.concatenate([a.counts, b.counts])
+    n = int(sizes.sum())
+    # class means of both sets about the joint mean, and the joint class means
+    own = np.concatenate([a.means, b.means])
+    if shift is not None:
+        share = b.counts.sum() / n
+        own = np.concatenate([a.means - share * shift, b.means + (1 - share) * shift])
+    counts = np.bincount(at, sizes).astype(int)
+    sums = np.zeros((len(labels), own.shape[1]))
+    np.add.at(sums, at, sizes[:, None] * own)
     means = sums / counts[:, None]
     # the scatter about them: of each set about its own class means, and of these
-    between = np.concatenate([np.sqrt(k)[:, None] * (own - means[at]) for at, k, own in parts])
+    gaps = np.sqrt(sizes)[:, None] * (own - means[at])
+    summed = np.bincount(at, np.concatenate([a.centered, b.centered])).astype(float)
     return Moments(
         labels=labels,
         counts=counts,
         means=means,
-        within=a.within + b.within + between.T @ between,
-        trace=float(a.trace + b.trace + np.sum(between**2)),
+        within=a.within + b.within + gaps.T @ gaps,
+        trace=float(a.trace + b.trace + np.sum(gaps**2)),
         n_features=a.n_features,
-        centred=centred if shift is None else counts**2 / (n + m),
+        centered=summed if shift is None else counts**2 / n,
         n_tasks=a.n_tasks + b.n_tasks if shift is None else 1,
     )
 
 
 # book/two_covariance.ipynb#what-tasks-say-together
+class TaskSums(NamedTuple):
+    """Sums of the statistics of tasks, in one orthonormal basis; they grow task by task.
+
+    Attributes
+    ----------
+    size : int
+        Number of tasks.
+    total : Scatters
+        Sums of S_t, B_t and a_t.
+    joined : Moments or None
+        Of all samples, those of one label together, where labels are shared.
+
+    Notes
+    -----
+    Derived in chapter 22 (two_covariance), eqs. (plda-pooled), (plda-keyed) and (plda-joined).
+    """
+
+    size: int
+    total: Scatters
+    joined: Moments | None
+
+    @classmethod
+    def of(cls, moments: Sequence[Moments], shared_labels: bool) -> Self:
+        """The sums over tasks, at least one, with such moments."""
+        first, *others = moments
+        one = cls(size=1, total=first.scatters, joined=first if shared_labels else None)
+        return reduce(cls.plus, others, one)
+
+    def plus(self, moments: Moments) -> Self:
+        """The sums with one more task."""
+        more = moments.scatters
+        total = Scatters(
+            within=self.total.within + more.within,
+            between=self.total.between + more.between,
+            noise=self.total.noise + more.noise,
+        )
+        joined = None if self.joined is None else merge_moments(self.joined, moments)
+        return self._replace(size=self.size + 1, total=total, joined=joined)
+
+    @property
+    def mean_within(self) -> Floats:
+        """Mean of S_t over the tasks, (k, k)."""
+        return self.total.within / self.size
+
+    @property
+    def scatters(self) -> Scatters:
+        """S, B and the noise in B: of joined samples, or the means over the tasks."""
+        if self.joined is not None:
+            return self.joined.scatters
+        within, between, noise = self.total
+        return Scatters(within / self.size, between / self.size, noise / self.size)
+
+
 def pooled_scatters(moments: Sequence[Moments], shared_labels: bool = False) -> Scatters:
     """What several tasks say together about within-class and between-class scatter.
 
@@ -417,7 +426,7 @@ def pooled_scatters(moments: Sequence[Moments], shared_labels: bool = False) -> 
         Of the tasks, in the same coordinates.
     shared_labels : bool, default=False
         Whether a label means the same class in every task. False averages the tasks'
-        scatters; True joins the rows of a class over tasks.
+        scatters; True joins the samples of a class over tasks.
 
     Returns
     -------
@@ -427,83 +436,40 @@ def pooled_scatters(moments: Sequence[Moments], shared_labels: bool = False) -> 
     -----
     Derived in chapter 22 (two_covariance), eqs. (plda-pooled), (plda-keyed) and (plda-joined).
     """
-    if shared_labels:
-        return reduce(merge_moments, moments).scatters  # each task's mean is at 0
-    return averaged_scatters([(1, m.scatters) for m in moments])
+    return TaskSums.of(moments, shared_labels).scatters
 
 
-def averaged_scatters(parts: Sequence[tuple[float, Scatters]]) -> Scatters:
-    """The mean of scatters, each with its weight; a weight of 0 leaves a part out."""
-    total = sum(weight for weight, _ in parts)
-    shares = [(weight / total, part) for weight, part in parts if weight]
+# book/two_covariance.ipynb#how-much-of-its-own-the-mixed-model
+def mix_scatters(weights: tuple[float, float], own: Scatters, shared: Scatters) -> Scatters:
+    """Weighted mean of a task's own scatters and the shared ones, eq. (plda-mixed).
+
+    `weights` are those of its own, within and between classes.
+    """
+    inside, outside = weights
     return Scatters(
-        within=np.sum([share * part.within for share, part in shares], axis=0),
-        spread=np.concatenate([np.sqrt(share) * part.spread for share, part in shares]),
-        noise=sum(share * part.noise for share, part in shares),
+        within=inside * own.within + (1 - inside) * shared.within,
+        between=outside * own.between + (1 - outside) * shared.between,
+        noise=outside * own.noise + (1 - outside) * shared.noise,
     )
 
 
-# book/two_covariance.ipynb#what-tasks-say-together
-def short_spread(spread: Floats) -> Floats:
-    """At most as many rows as columns, (r, k), with the scatter of a spread."""
-    if len(spread) <= spread.shape[1]:
-        return spread
-    return linalg.qr(spread, mode="economic")[1]
+def class_axes(scatters: Scatters, ridge: float) -> tuple[Floats, Floats]:
+    """Directions V (k, k), and the variances psi (k,) between classes along them, falling.
 
-
-# book/two_covariance.ipynb#how-much-of-its-own
-def mix_scatters(weights: tuple[float, float], own: Scatters, shared: Scatters) -> Scatters:
-    """Scatters of a task: its own ones and the shared ones, weighed.
-
-    Derived in chapter 22 (two_covariance), eq. (plda-mixed). `weights` are those of its own, within
-    and between classes.
+    V' (within + ridge I) V = I. Where class means do not differ psi is 0. Derived in chapter 22
+    (two_covariance), eqs. (plda-mixed) and (plda-cut).
     """
-    within_weight, between_weight = weights
-    within = within_weight * own.within + (1 - within_weight) * shared.within
-    mixed = averaged_scatters([(between_weight, own), (1 - between_weight, shared)])
-    return mixed._replace(within=within)
-
-
-# book/two_covariance.ipynb#how-much-of-its-own
-def discriminants(omega: Floats, spread: Floats, complete: bool = False) -> tuple[Floats, Floats]:
-    """V (k, r) and psi (r,), falling: V' omega V = I, V' spread' spread V = diag(psi).
-
-    Without `complete` only as many columns as `spread` has rows, or k.
-    """
-    lower = linalg.cholesky(omega, lower=True, check_finite=False)
-    half = linalg.solve_triangular(lower, spread.T, lower=True, check_finite=False)
-    full = complete and half.shape[1] < len(half)
-    U, s, _ = svd(half, full_matrices=full)
-    psi = np.zeros(U.shape[1])
-    psi[: len(s)] = s * s
-    V = linalg.solve_triangular(lower, U, lower=True, trans=1, check_finite=False)
-    return V, psi
-
-
-# book/two_covariance.ipynb#how-much-of-its-own
-def class_axes(
-    scatters: Scatters, ridge: Floats | float, complete: bool = False
-) -> tuple[Floats, Floats]:
-    """Directions V (k, r), and the variances psi (r,) between classes along them.
-
-    V' (within + ridge) V = I, with rho for rho I as the ridge, or rho I written in other
-    coordinates. Without `complete` only directions in which class means differ. Derived in chapter
-    22 (two_covariance), eq. (plda-cut).
-    """
-    is_matrix = isinstance(ridge, np.ndarray)
-    omega = scatters.within + (ridge if is_matrix else ridge * np.eye(len(scatters.within)))
-    U, e = discriminants(omega, scatters.spread, complete)
-    differs = e > 1e-8 * e.max()  # sums of many tasks leave rounding where they do not
-    directions = U[:, differs]
+    omega = scatters.within + ridge * np.eye(len(scatters.within))
+    e, U = linalg.eigh(scatters.between, omega)
+    differs = e > 1e-8 * e[-1]  # sums of many tasks leave rounding where they do not
+    inside = U[:, differs]
     # the noise of the class means, in these coordinates
-    stretched = ridge @ directions if is_matrix else ridge * directions
-    noise = scatters.noise * (np.eye(len(directions.T)) - directions.T @ stretched)
+    noise = scatters.noise * (np.eye(inside.shape[1]) - ridge * inside.T @ inside)
     psi, R = linalg.eigh(np.diag(e[differs]) - noise)
-    V = np.concatenate([directions @ R[:, ::-1], U[:, ~differs]], axis=1)
+    V = np.concatenate([inside @ R[:, ::-1], U[:, ~differs]], axis=1)
     return V, np.concatenate([np.maximum(psi[::-1], 0.0), np.zeros(np.sum(~differs))])
 
 
-# book/two_covariance.ipynb#how-much-of-its-own
 def shrunken_variances(
     psi: Floats, scale: float = 1.0, noise: float = 0.0, floor: float = 0.0
 ) -> Floats:

@@ -44,7 +44,6 @@ from lml.plda.model import (
     log_ratios,
     mix_scatters,
     pooled_scatters,
-    short_spread,
     shrunken_variances,
     task_moments,
 )
@@ -353,7 +352,6 @@ def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
     """Pooled statistics of tasks, with the class means over the rows of all if the grid has them."""
     moments = [one.moments for one in known]
     scatters = pooled_scatters(moments, grid.shared_labels)
-    scatters = scatters._replace(spread=short_spread(scatters.spread))
     means = None
     if grid.common:
         rows: dict[Any, list[tuple[int, Floats]]] = {}
@@ -387,11 +385,11 @@ class Setting(NamedTuple):
     n_neighbors: int = 1
 
 
-def _axes(known: _Known, memory: _Memory, rho: float, weight: Any, whole: bool) -> _Axes:
+def _axes(known: _Known, memory: _Memory, rho: float, weight: Any) -> _Axes:
     """Axes of a task's read-out and the spread along them, in within-class units."""
     m = known.moments
     mixed = mix_scatters(weight, m.scatters, memory.scatters)
-    V, psi = class_axes(mixed, rho, complete=whole)
+    V, psi = class_axes(mixed, rho)
     return V / np.sqrt(m.unit), psi
 
 
@@ -432,7 +430,7 @@ class Grid:
         targets = _targets(known, memory)
         errors = []
         for s in self.settings():
-            own = axes(s.regularization, s.own_weight, s.shrinkage[2] > 0)
+            own = axes(s.regularization, s.own_weight)
             errors.append(_read_errors(known, targets, own, s, "validation", ks))
         return np.array(errors)
 
@@ -453,14 +451,14 @@ def plda_bytes(moments: Sequence[Moments], shared_labels: bool = False) -> int:
 
     Notes
     -----
-    Derived in chapter 24 (plda), eq. (plda-bytes).
+    Derived in chapter 23 (plda_memory), eq. (plda-bytes).
     """
     n = moments[0].n_features
     n_classes = sum(len(m.counts) for m in moments)
     sums = 2 * n * n
     if shared_labels:
         n_labels = len({label for m in moments for label in m.labels})
-        sums = 4 * n * n + n_labels * (n + 2)
+        sums = 3 * n * n + n_labels * (n + 2)
     return 8 * (n * n * (1 + len(moments)) + n * (n_classes + len(moments)) + sums)
 
 
@@ -490,10 +488,10 @@ def follow_grid(grid: Grid, raw: Sequence[Task], protocol: Protocol, seed: int) 
             settings.append(grid.settings()[i]._replace(n_neighbors=ks[k]))
         errors = []
         for one, s in zip(known, settings, strict=True):
-            axes = _axes(one, memory, s.regularization, s.own_weight, s.shrinkage[2] > 0)
+            axes = _axes(one, memory, s.regularization, s.own_weight)
             errors += _read_errors(one, _targets(one, memory), axes, s, "test", [s.n_neighbors])
         # tasks to come, by shared statistics alone; their own rows are references, no more
-        axes = _axes(known[n], memory, s.regularization, (0.0, 0.0), s.shrinkage[2] > 0)
+        axes = _axes(known[n], memory, s.regularization, (0.0, 0.0))
         for one in map(_known, tasks[n + 1 :]):
             targets = _targets(one, memory._replace(means=None))
             errors += _read_errors(one, targets, axes, s, "test", [s.n_neighbors])
