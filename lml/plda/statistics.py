@@ -48,6 +48,70 @@ def leading_span(scatters: Scatters, regularization: float, n_components: int) -
     return np.concatenate([best, principal.T[::-1][: n_components - n_best]])
 
 
+# book/plda_memory.ipynb#when-the-dictionary-moves
+def moved_moments(moments: Moments, A: Floats) -> Moments:
+    """Moments in other orthonormal rows; A (m, k) are their inner products with the present ones.
+
+    Derived in chapter 23 (plda_memory), eqs. (plda-tail) and (plda-move).
+    """
+    n_outside = max(moments.n_features - len(moments.within), 1)
+    tail = max(moments.trace - np.trace(moments.within), 0.0) / n_outside
+    within = A @ moments.within @ A.T + tail * (np.eye(len(A)) - A @ A.T)
+    return replace(moments, means=moments.means @ A.T, within=(within + within.T) / 2)
+
+
+# book/plda_memory.ipynb#when-the-dictionary-moves
+def _extended(Q: Floats, rows: Floats) -> Floats:
+    """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
+    rows = rows[np.any(rows, axis=1)]
+    for _ in range(2):  # once more for what rounding has left
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows - (rows @ Q.T) @ Q
+        rows = rows[np.linalg.norm(rows, axis=1) > 1e-8]
+    return np.concatenate([Q, orthonormal_rows(rows)])
+
+
+def visit_basis(
+    X: Matrix,
+    codes: Indices,
+    dictionary: Floats,
+    n_components: int,
+    regularization: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """Orthonormal rows: those of the dictionary, then the leading directions of new samples.
+
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n, n_features)
+        The new samples.
+    codes : ndarray of int, shape (n,)
+        The class of each.
+    dictionary : ndarray of shape (d, n_features)
+        Without rows before the first task.
+    n_components : int
+        Most rows of a dictionary.
+    regularization : float
+        rho.
+    rng : Generator
+        Chooses samples where there are very many.
+
+    Returns
+    -------
+    ndarray of shape (k, n_features)
+        The identity where nothing is to be left out.
+    """
+    D = X.shape[1]
+    if n_components >= D and len(dictionary) in (0, D):
+        return dictionary if len(dictionary) else np.eye(D)
+    Q = dictionary if len(dictionary) else np.zeros((0, D))
+    Q = _extended(Q, fisher_directions(X, codes, None, regularization))
+    more = min(n_components, D - len(Q))
+    if more > 0:
+        Q = _extended(Q, residual_directions(Q, X, more, True, rng))
+    return Q if len(Q) else np.eye(1, D)  # samples that are all 0
+
+
 # book/plda_memory.ipynb#what-is-kept-of-a-task-and-of-all
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskMemory(Record):
@@ -139,7 +203,6 @@ class PLDAState(LearnerState):
         parts = zip(*(pool.scatters for pool in pools), strict=True)
         return Scatters(*(sum(s * p for s, p in zip(shares, part, strict=True)) for part in parts))
 
-    # book/plda_memory.ipynb#how-large-it-is
     def without(self, task: Any) -> "PLDAState":
         """The state without the memory of a task, known or not."""
         tasks = dict(self.tasks)
@@ -165,6 +228,7 @@ class PLDAState(LearnerState):
                 tasks[task] = replace(memory, moments=moved_moments(memory.moments, A))
         return replace(self, tasks=tasks, dictionary=dictionary, rested=0)
 
+    # book/plda_memory.ipynb#how-large-it-is
     def nbytes_by_part(self, shared_labels: bool) -> dict[str, int]:
         """Bytes of each part of the state, counted."""
         moments = [memory.moments for memory in self.tasks.values()]
@@ -184,71 +248,7 @@ class PLDAState(LearnerState):
         }
 
 
-# book/plda_memory.ipynb#when-the-dictionary-moves
-def moved_moments(moments: Moments, A: Floats) -> Moments:
-    """Moments in other orthonormal rows; A (m, k) are their inner products with the present ones.
-
-    Derived in chapter 23 (plda_memory), eqs. (plda-tail) and (plda-move).
-    """
-    n_outside = max(moments.n_features - len(moments.within), 1)
-    tail = max(moments.trace - np.trace(moments.within), 0.0) / n_outside
-    within = A @ moments.within @ A.T + tail * (np.eye(len(A)) - A @ A.T)
-    return replace(moments, means=moments.means @ A.T, within=(within + within.T) / 2)
-
-
-# book/plda_memory.ipynb#when-the-dictionary-moves
-def _extended(Q: Floats, rows: Floats) -> Floats:
-    """Orthonormal rows: those of Q as they are, then the parts of other rows outside."""
-    rows = rows[np.any(rows, axis=1)]
-    for _ in range(2):  # once more for what rounding has left
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = rows - (rows @ Q.T) @ Q
-        rows = rows[np.linalg.norm(rows, axis=1) > 1e-8]
-    return np.concatenate([Q, orthonormal_rows(rows)])
-
-
-def visit_basis(
-    X: Matrix,
-    codes: Indices,
-    dictionary: Floats,
-    n_components: int,
-    regularization: float,
-    rng: np.random.Generator,
-) -> Floats:
-    """Orthonormal rows: those of the dictionary, then the leading directions of new samples.
-
-    Parameters
-    ----------
-    X : {ndarray, csr_array} of shape (n, n_features)
-        The new samples.
-    codes : ndarray of int, shape (n,)
-        The class of each.
-    dictionary : ndarray of shape (d, n_features)
-        Without rows before the first task.
-    n_components : int
-        Most rows of a dictionary.
-    regularization : float
-        rho.
-    rng : Generator
-        Chooses samples where there are very many.
-
-    Returns
-    -------
-    ndarray of shape (k, n_features)
-        The identity where nothing is to be left out.
-    """
-    D = X.shape[1]
-    if n_components >= D and len(dictionary) in (0, D):
-        return dictionary if len(dictionary) else np.eye(D)
-    Q = dictionary if len(dictionary) else np.zeros((0, D))
-    Q = _extended(Q, fisher_directions(X, codes, None, regularization))
-    more = min(n_components, D - len(Q))
-    if more > 0:
-        Q = _extended(Q, residual_directions(Q, X, more, True, rng))
-    return Q if len(Q) else np.eye(1, D)  # samples that are all 0
-
-
-# book/plda_memory.ipynb#how-large-it-is
+# book/plda_memory.ipynb#in-a-file
 _NUMBER = ValueField(whole(0))
 _SIZE = ValueField(whole(1))
 _LABELS = Rule(
@@ -285,7 +285,7 @@ _MEMORY = RecordField(
 )
 
 
-# book/plda_memory.ipynb#how-large-it-is
+# book/plda_memory.ipynb#in-a-file
 def _whole(**parts: Any) -> PLDAState:
     """A state from its parts, which must belong together."""
     state = PLDAState(**parts)
