@@ -169,6 +169,9 @@ class Euclidean:
     def __init__(self, n_features):
         self.n_features = n_features
 
+    def __repr__(self):
+        return f"Euclidean({self.n_features})"
+
     def task_metric(self, task):
         return FactoredMetric.identity(self.n_features)
 
