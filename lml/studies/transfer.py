@@ -876,8 +876,9 @@ STUDIES = {
     ),
     "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
-    "tuned": Study(("isolet", "sentiment"), ("OASIS shared", "OASIS alone")),
-    "tunedlmnn": Study(("isolet",), ("LMNN shared", "LMNN alone", "LMNN shared, joined")),
+    "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
+    "tunedlmnn": Study(("isolet",),
+        ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
 }  # fmt: skip
