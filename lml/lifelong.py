@@ -35,7 +35,16 @@ from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
-from lml.state import ArrayField, Field, OptionalField, RecordField, TableField, ValueField, expect
+from lml.state import (
+    ORTHONORMAL,
+    ArrayField,
+    Field,
+    OptionalField,
+    RecordField,
+    TableField,
+    ValueField,
+    expect,
+)
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import Rule, flag, jobs, one_of, optional, real, seed, whole
@@ -563,14 +572,6 @@ def _known_means(state: _State, task: Hashable) -> ClassMeans:
 
 
 # book/lifelong.ipynb#the-learner
-def _metric_of_parts(*, alpha: float, factor: Floats, core: Floats) -> FactoredMetric:
-    """A metric of a file, whose factor rows must be orthonormal."""
-    expect(len(core) == len(factor), "weights of a metric", len(core), len(factor))
-    off = np.abs(factor @ factor.T - np.eye(len(factor))).max(initial=0.0)
-    expect(off < 1e-6, "rows of a metric", f"{off:.1e} from orthonormal", "orthonormal")
-    return FactoredMetric._trusted(alpha, factor, core)
-
-
 def _restored_state(**parts: Any) -> _State:
     """The state of these fields, or an error that says what does not belong."""
     tasks = parts["tasks"]
@@ -584,13 +585,12 @@ def _restored_state(**parts: Any) -> _State:
 
 # book/lifelong.ipynb#the-learner
 _METRIC = RecordField(
-    _metric_of_parts,
+    FactoredMetric._trusted,
     {
         "alpha": ValueField(real()),
-        "factor": ArrayField((None, "D")),
-        "core": ArrayField((None,)),
+        "factor": ArrayField(("r", "D"), rule=ORTHONORMAL),
+        "core": ArrayField(("r",)),
     },
-    lambda metric: {"alpha": metric.alpha, "factor": metric.factor, "core": metric.core},
 )
 _RECORD = RecordField(
     TaskRecord,

@@ -213,9 +213,9 @@ FAULTS = {
     "numbers left of total.factor is 27, not 28": array("total.factor", 27),
     "arrays of several axes": array("total.factor", (4, 7)),
     r"shape of codes\[1\]\.factor is \[7, 6\]": shape(*code(1, "factor"), to=(7, 6)),
-    "weights of a metric is 6, not 7": shape(*code(2, "core"), to=(6,)),
-    "rows of a metric is .* from orthonormal": longer("total.factor", 1e-5),
-    "rows of a metric is .* from orthonormal., not": longer("codes.factor", 1.0),
+    r"shape of codes\[2\]\.core is \[6\], not \[7\]": shape(*code(2, "core"), to=(6,)),
+    "total.factor is .*, not orthonormal rows": longer("total.factor", 1e-5),
+    r"codes\[0\]\.factor is .*, not orthonormal rows": longer("codes.factor", 1.0),
     r"shape of mistakes is \[3\], not \[4\]": shape("mistakes", to=(3,)),
     r"labels of the means of 'unknown'": named("means", 1, "unknown"),
     r"labels of the means of 42 is \(0, 1, 2\), not classes of the task": task_entry(
