@@ -17,7 +17,7 @@ gives
 
 Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
 two samples), ``_learn_tasks``, which `fit` calls with all visits, or ``_forget_task``, where a task
-leaves more behind than its record. It reads the state through
+leaves more behind than its entries in the tables of the state. It reads the state through
 ``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A method of its
 own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
 ``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
@@ -241,8 +241,13 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         """The state after a visit of a task."""
 
     def _forget_task(self, state: _S, task: Hashable) -> _S:
-        """The state without a known task; here, without its record."""
-        return replace(state, tasks={u: r for u, r in state.tasks.items() if u != task})
+        """The state without a known task; here, without its entry in each table of the state."""
+        tables = {name: table for name, table in vars(state).items() if isinstance(table, dict)}
+        left: dict[str, Any] = {
+            name: {u: entry for u, entry in table.items() if u != task}
+            for name, table in tables.items()
+        }
+        return replace(state, **left)
 
     def partial_fit(self, X: MatrixLike, y: LabelsLike, *, task: Hashable) -> Self:
         """Learn one task, or more samples of a known one.

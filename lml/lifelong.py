@@ -30,7 +30,7 @@ from lml.base import (
 )
 from lml.fisher import class_means
 from lml.lmnn import LMNN
-from lml.metrics import FactoredMetric
+from lml.metrics import METRIC_TYPE, FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
@@ -45,9 +45,9 @@ from lml.state import (
     ValueField,
     expect,
 )
-from lml.utils.linalg import dense
+from lml.utils.linalg import dense, stacked
 from lml.utils.typing import Floats, Indices, Matrix, Seed
-from lml.utils.validation import Rule, flag, jobs, one_of, optional, real, seed, whole
+from lml.utils.validation import Rule, flag, jobs, optional, real, seed, whole
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
@@ -177,11 +177,7 @@ def _joined(
     others = [means for u, means in state.means.items() if u != task]
     means, labels = own.from_others(others[-_MOST_JOINED:])
     classes = np.array([own.labels.index(label) for label in labels], dtype=y.dtype)
-    if sparse.issparse(X):
-        samples = sparse.vstack([X, sparse.csr_array(means)], format="csr")
-    else:
-        samples = np.vstack([X, means])
-    return samples, np.concatenate([y, classes])
+    return stacked(X, means), np.concatenate([y, classes])
 
 
 # book/lifelong.ipynb#the-learner
@@ -428,14 +424,12 @@ class LifelongMetricLearner(
             )
 
     def _forget_task(self, state: _State, task: Hashable) -> _State:
-        """The state without a task's code, its part of the sum and its record."""
-        tasks = {u: record for u, record in state.tasks.items() if u != task}
-        codes = {u: code for u, code in state.codes.items() if u != task}
-        means = {u: part for u, part in state.means.items() if u != task}
+        """The state without a task's entries and its part of the sum."""
+        left = super()._forget_task(state, task)
         total = None
-        if codes:
+        if left.codes:
             total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
-        return replace(state, total=total, codes=codes, means=means, tasks=tasks)
+        return replace(left, total=total)
 
     def _choose_sharing(
         self,
@@ -558,7 +552,7 @@ class LifelongMetricLearner(
                 "means": TableField(CLASS_MEANS),
                 "mistakes": OptionalField(ArrayField((len(_CANDIDATES),))),
                 "sharing": ValueField(real(0, 1)),
-                "metric_type": ValueField(one_of("similarity", "distance")),
+                "metric_type": ValueField(METRIC_TYPE),
             },
         )
 

@@ -22,7 +22,7 @@ from lml.base import (
 )
 from lml.dictionary import descend, hinge_objective, keep_codes
 from lml.initialization import initial_dictionary, orthonormal_rows
-from lml.metrics import FactoredMetric
+from lml.metrics import METRIC_TYPE, FactoredMetric
 from lml.oasis import OASIS
 from lml.penalties import soft_threshold
 from lml.scml import SCML
@@ -46,7 +46,6 @@ from lml.utils.validation import (
     Rule,
     encode_labels,
     flag,
-    one_of,
     optional,
     real,
     seed,
@@ -337,12 +336,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
             )
         return atoms
 
-    def _forget_task(self, state: _State, task: Hashable) -> _State:
-        """The state without a task's code and samples; the dictionary stays."""
-        tasks = {u: record for u, record in state.tasks.items() if u != task}
-        codes = {u: W for u, W in state.codes.items() if u != task}
-        return replace(state, tasks=tasks, codes=codes)
-
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric L' W_t L of a task, a FactoredMetric (not projected onto PSD)."""
         state = self._known_state(task)
@@ -366,7 +359,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
     @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, samples, triplets, records."""
-        state = self._learned_state("state")
+        state = self._learned_state("state_parts_")
         samples = [record.X for record in state.tasks.values() if record.X is not None]
         return {
             "dictionary": state.dictionary.nbytes,
@@ -385,12 +378,8 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
                 **COMMON_FIELDS,
                 "dictionary": ArrayField(("d", "D"), rule=ORTHONORMAL),
                 "tasks": TableField(_TASK),
-                "codes": ArrayField((None, "d", "d")),
-                "metric_type": ValueField(one_of("similarity", "distance")),
-            },
-            lambda state: {
-                **vars(state),
-                "codes": np.reshape(list(state.codes.values()), (-1, *2 * [len(state.dictionary)])),
+                "codes": TableField(ArrayField(("d", "d"))),
+                "metric_type": ValueField(METRIC_TYPE),
             },
         )
 
@@ -415,19 +404,18 @@ def _warn_outside_model(
 
 
 # book/paper.ipynb#the-class
-def _restored_state(*, dictionary: Floats, codes: Floats, **parts: Any) -> _State:
+def _restored_state(**parts: Any) -> _State:
     """The state from its stored parts, or an error that says what does not belong together."""
     tasks = parts["tasks"]
-    d, D = dictionary.shape
+    d, D = parts["dictionary"].shape
     expect(1 <= d <= D, "shape of dictionary", (d, D), "(d, D) with 1 <= d <= D")
-    expect(len(codes) == len(tasks), "number of codes", len(codes), len(tasks))
+    expect(set(parts["codes"]) == set(tasks), "tasks of codes", len(parts["codes"]), "all tasks")
     for task, record in tasks.items():
         n = 0 if record.X is None else record.X.shape[0]
         expect(len(record.labels) == n, f"labels of {task!r}", len(record.labels), n)
         inside = bool(((record.triplets >= 0) & (record.triplets < n)).all())
         expect(inside, f"triplets of {task!r}", record.triplets, f"numbers below {n}")
-    table = {task: W.copy() for task, W in zip(tasks, codes)}
-    return _State(dictionary=dictionary, codes=table, **parts)
+    return _State(**parts)
 
 
 # book/paper.ipynb#the-class
