@@ -15,14 +15,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.extmath import row_norms
 
-from lml.base import BaseLifelongLearner, ShortRepr
+from lml.base import LABELS, BaseLifelongLearner, ShortRepr
 from lml.metrics import FactoredMetric
 from lml.neighbors import accuracy, k_nearest, majority_vote, vote_shares
 from lml.single_task import samples_by_task
@@ -31,10 +30,8 @@ from lml.state import (
     MatrixField,
     RecordField,
     TableField,
-    ValueField,
-    about,
     decode_parameters,
-    encode,
+    encode_parameters,
     expect,
     pack,
     read_state,
@@ -75,7 +72,6 @@ __all__ = [
     "evaluate_stream",
     "forgetting",
     "forward_transfer",
-    "knn_labels",
     "spectrum",
 ]
 
@@ -322,32 +318,10 @@ def _chosen(
                 warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than n
                 own = KMeans(n, random_state=rng).fit(own).cluster_centers_
         parts.append(own)
-    if sparse.issparse(X):
-        stacked = sparse.vstack([sparse.csr_array(own) for own in parts], format="csr")
-    else:
-        stacked = np.vstack(parts)
-    return stacked, np.sort(codes[rows])
+    return reduce(stacked, parts, X[:0]), np.sort(codes[rows])  # sparse if X is, centers too
 
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
-def knn_labels(
-    metric: FactoredMetric,
-    metric_type: str,
-    X: Matrix,
-    references: Matrix,
-    labels: NDArray[Any],
-    n_neighbors: int,
-) -> NDArray[Any]:
-    """Labels (n,) of rows by the metric's nearest references, eq. (evaluation-knn).
-
-    A distance is projected onto the positive semi-definite matrices first.
-    """
-    if metric_type == "distance":
-        metric = metric.psd()
-    nearest, _ = k_nearest(metric, X, references, metric_type, n_neighbors)
-    return majority_vote(labels[nearest])
-
-
 @dataclass(frozen=True, eq=False)
 class _References:
     """What is kept of a task: samples, the class of each, the labels of the classes."""
@@ -519,12 +493,11 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     def forget(self, task: Hashable) -> Self:
         """Drop the references of a task, and let the learner forget it if it knows it."""
-        left = {**self._current()}
-        check_known_task(task, left)
+        current = self._current()
+        check_known_task(task, current)
         if hasattr(self.learner, "forget") and task in _tasks_of(self.learner):
             self.learner.forget(task)
-        del left[task]
-        self._tasks = left
+        self._tasks = {name: kept for name, kept in current.items() if name != task}
         return self
 
     def _current(self) -> dict[Hashable, _References]:
@@ -535,8 +508,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         gone = self._known - known
         if gone:
             self._tasks = {task: kept for task, kept in self._tasks.items() if task not in gone}
-        if known != self._known:
-            self._known = known
+        self._known = known
         return self._tasks
 
     @property
@@ -566,7 +538,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         known = getattr(self.learner, "n_features_in_", X.shape[1])
         if X.shape[1] != known:
             raise ValueError(f"X has {X.shape[1]} features, but the learner has learned {known}")
-        for name, kept in (self._tasks or {}).items():
+        current = {} if self._tasks is None else self._current()
+        for name, kept in current.items():
             if X.shape[1] != kept.X.shape[1] and name not in replaced:
                 raise ValueError(
                     f"X has {X.shape[1]} features, the reference rows of task {name!r} have"
@@ -612,15 +585,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         scores : ndarray of shape (n_queries, n_neighbors)
             Larger is closer.
         """
-        X = None if X is None else self._check_query(X, [task])
+        X = None if X is None else self._check_rows(X)
         return self._nearest(X, task, n_neighbors)[1:]
-
-    def _check_query(self, X: MatrixLike, tasks: Iterable[Hashable]) -> Matrix:
-        """Rows to classify, of tasks that have references."""
-        current = self._current()
-        for task in tasks:
-            check_known_task(task, current)
-        return self._check_rows(X)
 
     def predict(
         self, X: MatrixLike, *, task: Hashable = None, tasks: Iterable[Hashable] | None = None
@@ -639,28 +605,27 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_queries,)
         """
+        X = self._check_rows(X)
         if tasks is None:
             return self._predict(X, task)
         parts = _by_task(task, tasks)
-        X = self._check_query(X, parts)
         check_consistent_length(X, range(sum(map(len, parts.values()))))
         found: list[Any] = [None] * X.shape[0]
         for name, own in parts.items():
-            for row, label in zip(own, self.predict(X[own], task=name).tolist()):
+            for row, label in zip(own, self._predict(X[own], name).tolist()):
                 found[row] = label
         return labels_array(found)
 
     def _predict(
-        self, X: MatrixLike, task: Hashable, metric: FactoredMetric | None = None
+        self, X: Matrix, task: Hashable, metric: FactoredMetric | None = None
     ) -> NDArray[Any]:
         """Labels of rows of one task, by a metric that is not the learner's if it is given."""
-        X = self._check_query(X, [task])
         kept, nearest, _ = self._nearest(X, task, metric=metric)
         return kept.classes[majority_vote(kept.codes[nearest])]
 
     def predict_proba(self, X: MatrixLike, *, task: Hashable) -> Floats:
         """Share of the votes for each class of a task, (n_queries, n_classes)."""
-        kept, nearest, _ = self._nearest(self._check_query(X, [task]), task)
+        kept, nearest, _ = self._nearest(self._check_rows(X), task)
         return vote_shares(kept.codes[nearest], len(kept.classes))
 
     def score(
@@ -697,14 +662,11 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             raise TypeError(f"learner is a {name}, which has no files: pickle the classifier")
         theirs: dict[str, Any] = {}
         ours: dict[str, Any] = {}
-        parameters = {}
-        for name, value in self.get_params(deep=False).items():
-            if name != "learner":
-                with about(name):
-                    parameters[name] = encode(value, ours)
+        own = copy.copy(self)
+        own.learner = None  # it is stored beside the parameters
         meta = {
             "learner": [self.learner._kind, copy.copy(self.learner)._packed(theirs)],
-            "parameters": parameters,
+            "parameters": encode_parameters(own, ours),
             "references": pack(_STORED, self._current() if self._tasks else {}, ours),
         }
         arrays = {f"learner.{name}": array for name, array in theirs.items()}
@@ -736,7 +698,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             kinds = {learner._kind: learner for learner in BaseLifelongLearner.__subclasses__()}
             expect(kind in kinds, "learner", kind, f"one of {sorted(kinds)}: import its module")
             learner = kinds[kind]._unpacked(parts, theirs)
-            reader = cls(learner, **decode_parameters(meta["parameters"], ours))
+            parameters = decode_parameters(meta["parameters"], ours)
+            reader = cls(**parameters | {"learner": learner})
             check_parameters(reader)
             reader._tasks = unpack(_STORED, meta["references"], ours) or None
             widths = {kept.X.shape[1] for kept in (reader._tasks or {}).values()}
@@ -766,7 +729,6 @@ def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...])
     """The references of a task, or an error that says what does not belong together."""
     found = sorted({*codes.tolist()})
     expect(found == list(range(len(classes))), "classes of references", found, "all classes")
-    expect(len(set(classes)) == len(classes), "labels of references", classes, "different")
     return _References(X, codes, labels_array(list(classes)))
 
 
@@ -776,7 +738,7 @@ _STORED = TableField(
         {
             "X": MatrixField("n", "D"),
             "codes": ArrayField(("n",), int),
-            "classes": ValueField(Rule(lambda value: type(value) is tuple, "a tuple of labels")),
+            "classes": LABELS,
         },
         lambda kept: {**vars(kept), "classes": tuple(kept.classes.tolist())},
     )
@@ -865,7 +827,7 @@ def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any])
     """Check all rows; what is kept are the references of the first visits."""
     for task in reversed(tasks):
         reader.fit(task.X_train, task.y_train, task=task.name)
-        X_test = reader._check_query(task.X_test, [task.name])
+        X_test = reader._check_rows(task.X_test)
         check_consistent_length(X_test, encode_labels(task.y_test)[0])
 
 
