@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -41,11 +41,9 @@ __all__ = [
     "MetricLearnerMixin",
     "check_pairs",
     "fitted_metric",
-    "learned_metric",
     "pairwise_scores",
     "starting_metric",
     "subspace_residual",
-    "unfitted_learner",
 ]
 
 # book/metrics.ipynb#metrics
@@ -731,23 +729,21 @@ METRIC_LEARNER = Rule(
 )
 
 
-def unfitted_learner(learner: Any, parameter: str) -> Any:
-    """A clone of a metric learner; an error names the parameter that holds something else."""
-    METRIC_LEARNER.check(parameter, learner)
-    return clone(learner)
-
-
-def learned_metric(learner: Any, parameter: str) -> tuple[FactoredMetric, str]:
-    """The metric of a fitted learner, finite, for a distance symmetric, and the metric type.
+def fitted_metric(
+    learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
+) -> tuple[FactoredMetric, str]:
+    """Fit a learner: its metric, finite, for a distance symmetric, and the metric type.
 
     An error names the parameter that holds the learner.
     """
-    metric = getattr(learner, "metric_", None)
-    metric_type = getattr(learner, "metric_type", None)
+    with inside():
+        fitted = learner.fit(X, y)
+    metric = getattr(fitted, "metric_", None)
+    metric_type: Any = getattr(fitted, "metric_type", None)
     place = f"metric_ of {parameter}"
     if isinstance(metric, np.ndarray):
         metric = FactoredMetric.from_dense(_finite_matrix(metric, place))
-    if not isinstance(metric, FactoredMetric) or metric_type not in ("similarity", "distance"):
+    if not isinstance(metric, FactoredMetric) or not METRIC_TYPE.allows(metric_type):
         raise TypeError(
             f"{parameter} is a {type(learner).__name__}, whose fit gives a metric_ of type"
             f" {type(metric).__name__} and whose metric_type is {metric_type!r}: use a metric"
@@ -755,22 +751,12 @@ def learned_metric(learner: Any, parameter: str) -> tuple[FactoredMetric, str]:
         )
     for part in (metric.factor, metric.core, np.array([metric.alpha])):
         check_finite(part, place, np.finfo(float).max)
-    return metric.symmetrized() if metric_type == "distance" else metric, metric_type
-
-
-def fitted_metric(
-    learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
-) -> tuple[FactoredMetric, str]:
-    """Fit a learner: the metric that it finds, of the features of X, and the metric type."""
-    with inside():
-        fitted = learner.fit(X, y)
-    metric, metric_type = learned_metric(fitted, parameter)
     if metric.n_features != X.shape[1]:
         raise ValueError(
             f"{parameter} gives a metric of {metric.n_features} features, but X has {X.shape[1]}:"
             " use a learner that keeps the features"
         )
-    return metric, metric_type
+    return metric.symmetrized() if metric_type == "distance" else metric, metric_type
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_consistent_length, gen_batches
 from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +21,6 @@ from lml.metrics import (
     METRIC_TYPE,
     FactoredMetric,
     fitted_metric,
-    unfitted_learner,
 )
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
@@ -32,6 +31,7 @@ from lml.utils.validation import (
     check_new_samples,
     check_parameters,
     check_samples,
+    check_two_classes,
     check_weights,
     optional,
     sort_classes,
@@ -382,12 +382,8 @@ class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         fitted._metric = FactoredMetric.identity(X.shape[1])
         fitted._metric_type = "distance"
         if self.estimator is not None:
-            if len(labels) < 2:  # by its name: the learner sees numbers only
-                raise ValueError(
-                    f"y holds one class only ({labels[0]!r}), so there is no dissimilar pair:"
-                    " give samples of at least two classes, or use no estimator"
-                )
-            fitted.estimator_ = unfitted_learner(self.estimator, "estimator")
+            check_two_classes(codes, labels)
+            fitted.estimator_ = clone(self.estimator)
             fitted._metric, fitted._metric_type = fitted_metric(
                 fitted.estimator_, "estimator", X, fitted._codes
             )

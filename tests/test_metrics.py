@@ -18,13 +18,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import lml.metrics
 from lml.metrics import (
+    METRIC_LEARNER,
     FactoredMetric,
     MetricLearnerMixin,
     fitted_metric,
-    learned_metric,
     pairwise_scores,
     subspace_residual,
-    unfitted_learner,
 )
 
 D = 7
@@ -434,15 +433,18 @@ def test_a_learner_without_a_metric_is_named(metric):
     class Odd:
         metric_type = "distance"
 
+        def fit(self, X, y):
+            return self
+
     odd = Odd()
     odd.metric_ = metric
     with pytest.raises(TypeError, match=r"base_learner is a Odd.*use a metric learner"):
-        learned_metric(odd, "base_learner")
+        fitted_metric(odd, "base_learner", np.eye(2), [0, 1])
     odd.metric_, odd.metric_type = np.diag([1.0, 2.0]), "angle"
     with pytest.raises(TypeError, match="metric_type is 'angle'"):
-        learned_metric(odd, "base_learner")
+        fitted_metric(odd, "base_learner", np.eye(2), [0, 1])
     odd.metric_type = "similarity"
-    found, kind = learned_metric(odd, "base_learner")
+    found, kind = fitted_metric(odd, "base_learner", np.eye(2), [0, 1])
     assert kind == "similarity"
     np.testing.assert_array_equal(found.to_dense(), np.diag([1.0, 2.0]))
 
@@ -459,17 +461,15 @@ def test_a_metric_that_a_learner_finds_is_finite_or_the_learner_is_named(part, v
         parts["factor"] = sparse.csr_array(parts["factor"])
     metric = np.diag([1.0, value]) if part == "array" else FactoredMetric._trusted(**parts)
     odd = Learner(metric, "distance")
-    odd.metric_ = metric
     with pytest.raises(ValueError, match=rf"metric_ of base_learner.* is {value}"):
-        learned_metric(odd, "base_learner")
+        fitted_metric(odd, "base_learner", np.eye(2), [0, 1])
 
 
 @pytest.mark.parametrize("kind", ["similarity", "distance"])
 def test_a_distance_that_a_learner_finds_is_symmetric_a_similarity_stays(kind):
     M = np.arange(9.0).reshape(3, 3)
     odd = Learner(M, kind)
-    odd.metric_ = M
-    found = learned_metric(odd, "base_learner")[0].to_dense()
+    found = fitted_metric(odd, "base_learner", np.eye(3), [0, 1, 1])[0].to_dense()
     np.testing.assert_allclose(found, M if kind == "similarity" else (M + M.T) / 2)
 
 
@@ -502,18 +502,15 @@ def test_products_are_the_same_bits_where_the_factor_is_the_identity(sparse_samp
     np.testing.assert_array_equal(plain.bilinear(Z, Z[:3]), general.bilinear(Z, Z[:3]))
 
 
-def test_a_learner_is_cloned_and_its_metric_fits_the_rows():
-    given = Learner(FactoredMetric.identity(D), "similarity").fit(X)
-    learner = unfitted_learner(given, "estimator")
-    assert learner is not given
-    assert not hasattr(learner, "metric_")
+def test_the_metric_of_a_learner_fits_the_rows():
+    learner = Learner(FactoredMetric.identity(D), "similarity")
     metric, kind = fitted_metric(learner, "estimator", X, np.zeros(len(X)))
     assert (metric.n_features, kind) == (D, "similarity")
     with pytest.raises(ValueError, match="estimator gives a metric of 7 features, but X has 2"):
         fitted_metric(learner, "estimator", X[:, :2], np.zeros(len(X)))
     for wrong in ("oasis", Learner, None):
         with pytest.raises(TypeError, match=r"estimator=.*give an instance"):
-            unfitted_learner(wrong, "estimator")
+            METRIC_LEARNER.check("estimator", wrong)
 
 
 def test_coordinates_do_not_depend_on_the_order_in_memory():

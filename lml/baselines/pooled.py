@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
-from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric, unfitted_learner
+from lml.metrics import METRIC_LEARNER, FactoredMetric, fitted_metric
 from lml.single_task import TaskMetricsMixin, samples_by_task
 from lml.utils.typing import Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
@@ -229,7 +229,7 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         rows, labels, names = check_table(X, y, tasks)
         # a label means the same in every task, or is a label of its task, eq. (pooled-key)
         codes, _ = encode_labels(labels if self.shared_labels else list(zip(names, labels)))
-        estimator = unfitted_learner(self.estimator, "estimator")
+        estimator = clone(self.estimator)
         metric, _ = fitted_metric(estimator, "estimator", rows, codes)
         self._note_columns(X)
         self.estimator_ = estimator
