@@ -42,11 +42,9 @@ from lml.triplets import draw_triplets, neighbor_triplets, triplet_loss
 from lml.utils.linalg import nbytes, stacked
 from lml.utils.typing import Floats, Indices, Matrix, Seed
 from lml.utils.validation import (
-    InvalidParameterError,
     Rule,
     encode_labels,
     flag,
-    optional,
     real,
     seed,
     whole,
@@ -159,13 +157,8 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         Keep the samples of all tasks and take the gradients of all tasks afresh at each step.
         False drops them: the dictionary moves along the hinge of the new task only.
     init : {"fisher"} or array-like of shape (d, n_features), default="fisher"
-        The first dictionary: local Fisher directions of the first task, or these rows, made
-        orthonormal.
-    n_basis : int or None, default=None
-        Fisher directions to begin with; None is n_components. What their rank lacks is
-        completed by principal components.
-    center : bool, default=True
-        Subtract the mean of the samples before the completion.
+        The first dictionary: local Fisher directions of the first task, completed by principal
+        components where their rank is less than d; or these rows, made orthonormal.
     n_triplets : int, default=3000
         Triplets sampled for a similarity (a distance takes nearest ones).
     random_state : int, RandomState or None, default=None
@@ -215,8 +208,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         "init": Rule(
             lambda value: not isinstance(value, str) or value == "fisher", "'fisher' or an array"
         ),
-        "n_basis": optional(whole(1)),
-        "center": flag(),
         "n_triplets": whole(1),
         "random_state": seed(),
     }
@@ -232,8 +223,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         dictionary_rate: float = 0.05,
         keep_samples: bool = True,
         init: Any = "fisher",
-        n_basis: int | None = None,
-        center: bool = True,
         n_triplets: int = 3000,
         random_state: Seed = None,
     ) -> None:
@@ -245,8 +234,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         self.dictionary_rate = dictionary_rate
         self.keep_samples = keep_samples
         self.init = init
-        self.n_basis = n_basis
-        self.center = center
         self.n_triplets = n_triplets
         self.random_state = random_state
 
@@ -302,14 +289,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         tasks = {**state.tasks, task: record}
         return replace(state, dictionary=L, codes=codes, tasks=tasks, metric_type=kind)
 
-    def _check_parameters(self) -> None:
-        """Refuse also what has no effect."""
-        super()._check_parameters()
-        if self.n_basis is not None and not isinstance(self.init, str):
-            raise InvalidParameterError(
-                f"n_basis={self.n_basis} has no effect with atoms given as init: give None"
-            )
-
     def _triplets(self, X: Matrix, y: Indices, kind: str, seed: int) -> Indices:
         """Triplets of a task: sampled, or nearest for a distance."""
         if kind == "similarity":
@@ -325,8 +304,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
                 self.n_components,
                 scales=_SCALES,
                 random_state=seed,
-                n_basis=self.n_basis or self.n_components,
-                center=self.center,
+                n_basis=self.n_components,
             )
         atoms = orthonormal_rows(self.init)
         if not len(atoms) or atoms.shape[1] != X.shape[1]:
