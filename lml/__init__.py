@@ -1,5 +1,5 @@
 # Generated from pyproject.toml ([tool.lml]) by tools/tangle.py: edit that.
-"""Lifelong metric learning: one dictionary, one small code a task."""
+"""Lifelong metric learning: tasks learned one after another in coordinates that they share."""
 
 from lml.baselines.offdiagonal import OffDiagonalLearner
 from lml.evaluation import LifelongKNeighborsClassifier
