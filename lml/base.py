@@ -16,10 +16,9 @@ gives
 - ``state_parts_``, the bytes of each part of the state.
 
 Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
-two samples), ``_learn_tasks``, which `fit` calls with all visits, or ``_forget_task``, where a task
-leaves more behind than its entries in the tables of the state. It reads the state through
-``_known_state(task)`` or ``_learned_state(attribute)``, an error if there is none. A method of its
-own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
+two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
+the state. It reads the state through ``_known_state(task)`` or ``_learned_state(attribute)``, an
+error if there is none. A method of its own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
 ``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
 holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
 """
@@ -320,18 +319,11 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
                 codes, labels = _encoded([all_labels[sample] for sample in own])
                 self._check_labels(codes, labels, task)
                 encoded.append((own, codes, labels, task))
-            visits = ((table[own], codes, labels, task) for own, codes, labels, task in encoded)
-            blank = self._blank_state(table.shape[1], columns)
-            self._state = self._learn_tasks(blank, visits)
+            state = self._blank_state(table.shape[1], columns)
+            for own, codes, labels, task in encoded:
+                state = self._learn_task(state, table[own], codes, labels, task)
+            self._state = state
         return self
-
-    def _learn_tasks(
-        self, state: _S, visits: Iterable[tuple[Matrix, Indices, list[Any], Hashable]]
-    ) -> _S:
-        """The state after a visit of each of several new tasks."""
-        for X, y, labels, task in visits:
-            state = self._learn_task(state, X, y, labels, task)
-        return state
 
     def forget(self, task: Hashable) -> Self:
         """Drop all that was learned of one task alone; an error if it is not known."""
@@ -473,11 +465,20 @@ class BaseLearnerMixin:
     """A parameter ``base_learner``: a word, or an instance that learns the metric of one task.
 
     A learner inherits it before `BaseLifelongLearner` and gives ``_base_learners``, the table of
-    its words. Its rule for the parameter is ``base_learner_rule(_base_learners)``.
+    its words. Its rule for the parameter is ``base_learner_rule(_base_learners)``, and its state
+    has a field ``metric_type``.
     """
 
     _base_learners: ClassVar[Mapping[str, Any]]
     base_learner: Any
+    if TYPE_CHECKING:  # what the learner brings
+
+        def _learned_state(self, attribute: str) -> Any: ...
+
+    @property
+    def metric_type_(self) -> str:
+        """What the metrics are: "similarity" or "distance"."""
+        return self._learned_state("metric_type_").metric_type
 
     def _base(self) -> Any:
         """The base learner of a word, or the one that was given."""

@@ -323,7 +323,7 @@ def _chosen(
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 @dataclass(frozen=True, eq=False)
-class _References:
+class _Kept:
     """What is kept of a task: samples, the class of each, the labels of the classes."""
 
     X: Matrix
@@ -388,7 +388,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         "reduction": one_of("random", "herding", "kmeans"),
         "random_state": seed(),
     }
-    _tasks: dict[Hashable, _References] | None = None
+    _tasks: dict[Hashable, _Kept] | None = None
     _known: frozenset[Hashable] = frozenset()  # tasks of ours that the learner has known
 
     def __init__(
@@ -486,7 +486,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             chosen = _bounded_rows(codes, *bounds, rng)
             check_n_neighbors(self.n_neighbors, len(chosen))
             rows, codes = _chosen(rows, codes, chosen, self.reduction, rng)
-            kept = {**kept, name: _References(rows, codes, classes)}
+            kept = {**kept, name: _Kept(rows, codes, classes)}
         self._tasks = kept
         self._current()  # notes what the learner knows
         return self
@@ -500,7 +500,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         self._tasks = {name: kept for name, kept in current.items() if name != task}
         return self
 
-    def _current(self) -> dict[Hashable, _References]:
+    def _current(self) -> dict[Hashable, _Kept]:
         """What is kept of each task; of one that the learner has forgotten, it is dropped."""
         if self._tasks is None:
             raise NotFittedError("no task has references yet: call fit(X, y, task=...)")
@@ -553,7 +553,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         task: Hashable,
         n_neighbors: int | None = None,
         metric: FactoredMetric | None = None,
-    ) -> tuple[_References, Indices, Floats]:
+    ) -> tuple[_Kept, Indices, Floats]:
         """The references of a task, the nearest of each row, and scores, eq. (evaluation-knn)."""
         current = self._current()
         check_known_task(task, current)
@@ -725,11 +725,11 @@ def _tasks_of(learner: Any) -> Collection[Hashable]:
 
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
-def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...]) -> _References:
+def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...]) -> _Kept:
     """The references of a task, or an error that says what does not belong together."""
     found = sorted({*codes.tolist()})
     expect(found == list(range(len(classes))), "classes of references", found, "all classes")
-    return _References(X, codes, labels_array(list(classes)))
+    return _Kept(X, codes, labels_array(list(classes)))
 
 
 _STORED = TableField(
@@ -1005,14 +1005,6 @@ class SpectrumDisplay:
     ) -> "SpectrumDisplay":
         """Draw the eigenvalues of the symmetric parts of metrics: a dict of names to metrics."""
         return cls({name: spectrum(metric) for name, metric in metrics.items()}).plot(ax)
-
-    @classmethod
-    def from_learner(
-        cls, learner: Any, tasks: Iterable[Hashable] | None = None, *, ax: Any = None
-    ) -> "SpectrumDisplay":
-        """Draw those of the metrics of tasks, by default of all that a learner knows."""
-        names = learner.tasks_ if tasks is None else task_names(tasks)
-        return cls.from_metrics({name: learner.task_metric(name) for name in names}, ax=ax)
 
     def plot(self, ax: Any = None, **options: Any) -> Self:
         """Draw the eigenvalues; options are those of ``Axes.plot``."""

@@ -413,7 +413,7 @@ class LifelongMetricLearner(
         return n_features if self.code_rank is None else self.code_rank
 
     def _check_parameters(self) -> None:
-        """Warn of a base learner that shares nothing."""
+        """Refuse parameters that cannot be used; warn of a base learner that shares nothing."""
         super()._check_parameters()
         learner = self._base()
         if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:
@@ -520,11 +520,6 @@ class LifelongMetricLearner(
     def sharing_(self) -> float:
         """m, the weight of what the tasks share, as it was at the last visit."""
         return self._learned_state("sharing_").sharing
-
-    @property
-    def metric_type_(self) -> str:
-        """What the metrics are: "similarity" or "distance"."""
-        return self._learned_state("metric_type_").metric_type
 
     @property
     def state_parts_(self) -> dict[str, int]:

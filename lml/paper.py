@@ -330,11 +330,6 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         return dict(self._learned_state("codes_").codes)
 
     @property
-    def metric_type_(self) -> str:
-        """What the metrics are: "similarity" or "distance"."""
-        return self._learned_state("metric_type_").metric_type
-
-    @property
     def state_parts_(self) -> dict[str, int]:
         """Bytes kept, by part: dictionary, codes, samples, triplets, records."""
         state = self._learned_state("state_parts_")

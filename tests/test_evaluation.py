@@ -208,9 +208,6 @@ def test_displays_follow_scikit_learn():
     shown = SpectrumDisplay.from_metrics({"t": metric, "1": FactoredMetric.identity(3)})
     np.testing.assert_allclose(shown.lines_[0].get_ydata(), expected)
     np.testing.assert_allclose(shown.lines_[1].get_ydata(), np.ones(3))
-    learner = PooledMetricLearner(OASIS(n_steps=50, random_state=0))
-    learner.fit(tasks[0].X_train, tasks[0].y_train, tasks=["t"] * 15)
-    assert len(SpectrumDisplay.from_learner(learner).lines_) == 1
     plt.close("all")
 
 
