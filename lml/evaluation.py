@@ -911,7 +911,8 @@ def evaluate_stream(
                 raise TypeError(
                     f"unseen(learner) gave a {type(metric).__name__}: give a FactoredMetric"
                 )
-        for t, (name, task) in enumerate((name, first[name]) for name in names):
+        for t, name in enumerate(names):
+            task = first[name]
             if name in seen:
                 found = (reader if has_metrics else learner).predict(task.X_test, task=name)
             elif metric is not None:
