@@ -353,11 +353,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     @property
     def tasks_(self) -> dict[Any, Any]:
         """Task to its record, in the order of first appearance; a copy of the table."""
-        return self._records(self._learned_state("tasks_"))
-
-    def _records(self, state: _S) -> dict[Any, Any]:
-        """Task to its record, a new table; a learner may bring the records up to date."""
-        return dict(state.tasks)
+        return dict(self._learned_state("tasks_").tasks)
 
     @property
     def n_features_in_(self) -> int:

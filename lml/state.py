@@ -40,7 +40,6 @@ __all__ = [
     "SizeField",
     "TableField",
     "ValueField",
-    "about",
     "decode",
     "decode_parameters",
     "encode",
@@ -254,7 +253,7 @@ def _decode_object(tag: str, content: Any, arrays: dict[str, NDArray[Any]]) -> A
 
 # book/state.ipynb#parameters
 @contextlib.contextmanager
-def about(part: str) -> Iterator[None]:
+def _about(part: str) -> Iterator[None]:
     """Let a TypeError within the block begin with the part that it is about."""
     try:
         yield
@@ -286,7 +285,7 @@ def encode_parameters(estimator: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """
     forms = {}
     for name, value in estimator.get_params(deep=False).items():
-        with about(name):
+        with _about(name):
             forms[name] = encode(value, arrays)
     return forms
 
@@ -661,12 +660,11 @@ class TableField(Field):
     """A dict of names to values that another field stores, in its order."""
 
     field: Field
-    key: ValueField = ValueField()
 
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
         entries = []
         for n, (key, part) in enumerate(value.items()):
-            with about(f"{place}[{key!r}]"):
+            with _about(f"{place}[{key!r}]"):
                 entries.append([encode(key), self.field.pack(part, f"{place}[{n}]", arrays)])
         return entries
 
@@ -675,7 +673,7 @@ class TableField(Field):
         expect(fits, place, form, "a list of pairs")
         table: dict[Any, Any] = {}
         for n, (name, part) in enumerate(form):
-            key = self.key.unpack(name, f"name of {place}[{n}]", source)
+            key = decode(name)
             expect(key not in table, f"name of {place}[{n}]", key, "a new one")
             table[key] = self.field.unpack(part, f"{place}[{n}]", source)
         return table
