@@ -270,7 +270,7 @@ def _bounded_rows(
 
     And of at most max_per_class rows of one class.
     """
-    sizes = np.minimum(np.bincount(codes), max_per_class or len(codes))
+    sizes = np.minimum(np.bincount(codes), min(max_per_class or len(codes), len(codes)))
     n_kept = min(sizes.sum(), max_rows or len(codes))
     if n_kept == len(codes):
         return np.arange(len(codes))
@@ -472,7 +472,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         labels = as_labels(y)
         for label in encode_labels(labels)[1]:
             check_name(label, f"label {label!r}")
-        check_consistent_length(X, labels)
+        named = X if tasks is None else range(sum(map(len, parts.values())))
+        check_consistent_length(X, labels, named)
         kept = {} if self._tasks is None else self._current()
         rng = check_random_state(self.random_state)
         for name, own in parts.items():
@@ -607,7 +608,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         if tasks is None:
-            return self._predict(X, task)
+            return self._labels(self._check_query(X, [task]), task)
         parts = _by_task(task, tasks)
         check_consistent_length(X, range(sum(map(len, parts.values()))))
         found: list[Any] = [None] * X.shape[0]
@@ -705,6 +706,8 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             widths = {kept.X.shape[1] for kept in (reader._tasks or {}).values()}
             known = {getattr(learner, "n_features_in_", width) for width in widths}
             expect(widths == known, "features of references", widths, known)
+        if reader._tasks:
+            reader._current()  # notes what the learner knows
         return reader
 
 
@@ -829,6 +832,17 @@ def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any])
         reader.fit(task.X_train, task.y_train, task=task.name)
         X_test = reader._check_rows(task.X_test)
         check_consistent_length(X_test, encode_labels(task.y_test)[0])
+    reader._known = frozenset()  # what a joint learner knew before, it has not forgotten
+
+
+def _check_samples_of(learner: Any, tasks: Sequence[Any]) -> None:
+    """Check all rows where no references are kept."""
+    width = getattr(learner, "n_features_in_", None)
+    for task in tasks:
+        for X, y in ((task.X_train, task.y_train), (task.X_test, task.y_test)):
+            samples = check_matrix(X, n_features=width, ensure_min_samples=1)
+            width = samples.shape[1]
+            check_consistent_length(samples, encode_labels(y)[0])
 
 
 def _teach(learner: Any, seen: Sequence[Any]) -> None:
@@ -896,8 +910,10 @@ def evaluate_stream(
     reader = LifelongKNeighborsClassifier(
         learner, n_neighbors, max_references, random_state=random_state
     )
-    if has_metrics:  # all rows are checked before anything is learned
+    if has_metrics:  # in both cases all rows are checked before anything is learned
         _keep_references(reader, tasks)
+    else:
+        _check_samples_of(learner, tasks)
     R = np.full((len(visits), len(names)), np.nan)
     for s, new in enumerate(tasks):
         _teach(learner, tasks[: s + 1])
@@ -916,7 +932,8 @@ def evaluate_stream(
             if name in seen:
                 found = (reader if has_metrics else learner).predict(task.X_test, task=name)
             elif metric is not None:
-                found = reader._predict(task.X_test, name, metric)
+                X_test = reader._check_query(task.X_test, [name])
+                found = reader._labels(X_test, name, metric)
             else:
                 continue
             R[s, t] = accuracy(found, task.y_test)

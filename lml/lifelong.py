@@ -98,7 +98,7 @@ def contribution(code: FactoredMetric) -> FactoredMetric:
     own = code.alpha + code.core  # eigenvalues; the other n_rest of them are alpha
     mean = (own.sum() + n_rest * code.alpha) / D
     spread = np.sqrt((np.sum((own - mean) ** 2) + n_rest * (code.alpha - mean) ** 2) / D)
-    if spread <= np.finfo(float).eps * abs(mean):
+    if spread <= 4 * D * np.finfo(float).eps * abs(mean):  # what rounds in the mean
         return FactoredMetric.identity(D)
     weights = np.maximum(1 + (own - mean) / spread, 0.0)
     base = max(1 + (code.alpha - mean) / spread, 0.0)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LinearRegression
 
 from lml.metrics import FactoredMetric
@@ -309,6 +310,8 @@ def test_labels_keep_their_types():
     mixed = [1, "1", ("a", 1), None]
     assert as_labels(mixed) == mixed
     assert as_labels(tuple(mixed)) == mixed
+    with pytest.warns(DataConversionWarning):
+        assert as_labels([[label] for label in ("1", 1, True)]) == ["1", 1, True]
     assert as_labels(np.ma.array([1, 2], mask=[0, 1])) == [1, None]
     assert as_labels(["a", np.ma.masked])[1] is np.ma.masked
     assert as_labels(pd.Series(["a", "b"], dtype="category")) == ["a", "b"]

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from one_metric import OneMetric, Task, make_tasks
+from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
 
 from lml.baselines import ELLA, MultiTaskOASIS, PooledMetricLearner
@@ -367,3 +368,23 @@ def test_score_weighs_the_rows():
     expected = knn.score(X[again], y[again], task="a")
     assert knn.score(X[20:], y[20:], weights, task="a") == pytest.approx(expected)
     assert expected != knn.score(X[20:], y[20:], task="a")
+
+
+def test_a_joint_learner_that_was_trained_before_is_trained_anew():
+    tasks = make_tasks()
+    learner = MultiTaskOASIS(n_steps=50, random_state=0)
+    first = evaluate_stream(learner, tasks)
+    np.testing.assert_array_equal(evaluate_stream(learner, tasks).accuracy, first.accuracy)
+
+
+@pytest.mark.parametrize("part", ["X_train", "X_test", "y_train", "y_test"])
+def test_a_stream_of_a_learner_without_metrics_is_checked_first(part):
+    tasks = make_tasks()
+    given = getattr(tasks[2], part)
+    missing = np.full(given.shape, np.nan)
+    for wrong in (given[:-1], missing, given[:, :-1] if given.ndim == 2 else given[1:]):
+        learner = ELLA(2, random_state=0)
+        with pytest.raises(ValueError, match=r"nan|features|inconsistent"):
+            evaluate_stream(learner, [*tasks[:2], tasks[2]._replace(**{part: wrong})])
+        with pytest.raises(NotFittedError):
+            learner.tasks_  # noqa: B018

@@ -268,11 +268,35 @@ def test_texts_come_back_and_what_would_be_read_otherwise_is_refused(tmp_path):
     append_rows(path, [kept, {**kept, "task": 'a "b", c'}])
     append_rows(path, [kept])
     assert read_rows(path) == [kept, {**kept, "task": 'a "b", c'}, kept]
-    for wrong in ({"system": "#1"}, {"system": "#"}, {"task": "a\nb"}, {"tasks": "a\u2028"}):
+    refused = ({"system": "#1"}, {"system": "#"}, {"task": "a\nb"}, {"tasks": "a\u2028"})
+    for wrong in (*refused, {"task": "a\0b"}):
         before = path.read_bytes()
         with pytest.raises(ValueError, match="no line of results"):
             append_rows(path, [kept, {**kept, **wrong}])
         assert path.read_bytes() == before
+
+
+def test_rows_of_other_columns_are_refused(tmp_path):
+    path, row = tmp_path / "rows.csv", {"a": "1", "b": "2"}
+    with pytest.raises(ValueError, match=r"columns \['b'\].*has \['a', 'b'\]"):
+        append_rows(path, [row, {"b": "2"}])
+    assert not path.exists()
+    path.touch()  # as an empty file
+    append_rows(path, [row])
+    for other in ({"b": "2", "a": "1"}, {"a": "1"}, row | {"c": "3"}):
+        with pytest.raises(ValueError, match="columns"):
+            append_rows(path, [row, other])
+    assert read_rows(path) == [row]
+
+
+def test_a_quote_that_was_typed_swallows_no_lines(tmp_path):
+    path = tmp_path / "rows.csv"
+    append_rows(path, [{"a": "1", "tasks": "x", "b": str(n)} for n in range(4)])
+    text = path.read_text(encoding="utf-8")
+    for old, new, line in (("1,#1,1", '1,#1,"1', 5), ("#1,x", "#1", 3), ("2\n", '"2"2\n', 6)):
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(ValueError, match=f"rows.csv, line {line}.*restore the file"):
+            read_rows(path)
 
 
 def test_a_missing_progress_bar_is_named_with_the_extra(tmp_path, monkeypatch):
@@ -377,3 +401,6 @@ def test_answers_are_told_bit_by_bit(n):
     row = {"wrong": answers_text(wrong), "n_test": str(n)}
     assert len(row["wrong"]) == 2 * -(-n // 8)
     np.testing.assert_array_equal(wrong_answers(row), wrong)
+    for cut in (row["wrong"][:-2], row["wrong"] + "00"):
+        with pytest.raises(ValueError, match=r"wrong has \d+ bits for n_test"):
+            wrong_answers({**row, "wrong": cut})

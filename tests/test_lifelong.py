@@ -553,3 +553,12 @@ def test_without_a_seed_every_learner_draws_its_own():
     generator = np.random.RandomState(3)
     one, other = (learn(make_learner(random_state=generator)) for _ in range(2))
     assert all_of(one) == all_of(other)  # it is read, not advanced
+
+
+def test_a_code_that_is_the_identity_but_for_rounding_adds_the_identity():
+    rng = np.random.default_rng(0)
+    for D in range(2, 60):
+        for scale in rng.uniform(0.5, 9.0, size=20):
+            own = scale * (1 + np.finfo(float).eps * rng.integers(-1, 2, size=D))
+            found = contribution(FactoredMetric(0.0, np.eye(D), own)).to_dense()
+            assert_allclose(found, np.eye(D), atol=1e-12)

@@ -1,8 +1,10 @@
 """The k-NN classifier of several tasks: references, answers, files."""
 
 import copy
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from one_metric import OneMetric, make_tasks
@@ -306,3 +308,58 @@ def test_cross_validation_keeps_the_shares_of_the_classes():
             return_estimator=True,
         )
     assert [len(one.classes_["a"]) for one in found["estimator"]] == [3, 3]
+
+
+@pytest.mark.parametrize("n_names", [0, 1, 14, 16])
+def test_a_table_names_the_task_of_each_sample(n_names):
+    task = make_tasks()[0]
+    X, y = task.X_train, task.y_train
+    assert len(y) == 15
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1).fit(X, y, task="a")
+    for keep in (reader.fit, reader.partial_fit):
+        with pytest.raises(ValueError, match=rf"inconsistent numbers of samples.*{n_names}\b"):
+            keep(X, y, tasks=["b"] * n_names)
+    assert list(reader.references_) == ["a"]
+
+
+def test_names_of_columns_are_asked_once_of_a_table():
+    task = make_tasks()[0]
+    frame = pd.DataFrame(task.X_train, columns=list("abcde"))
+    learner = LifelongMetricLearner(OASIS(n_steps=50), random_state=0)
+    learner.partial_fit(frame, task.y_train, task="t")
+    reader = LifelongKNeighborsClassifier(learner, 1).fit(frame, task.y_train, task="t")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = reader.predict(frame, tasks=["t"] * len(frame))
+    np.testing.assert_array_equal(found, reader.predict(frame, task="t"))
+
+
+def test_a_loaded_classifier_drops_what_its_learner_forgets(tmp_path):
+    a, b, _ = make_tasks()
+    learner = LifelongMetricLearner(OASIS(n_steps=50), random_state=0)
+    reader = LifelongKNeighborsClassifier(learner, 1)
+    for name, task in (("a", a), ("b", b)):
+        learner.partial_fit(task.X_train, task.y_train, task=name)
+        reader.fit(task.X_train, task.y_train, task=name)
+    reader.save(tmp_path / "reader")
+    loaded = LifelongKNeighborsClassifier.load(tmp_path / "reader")
+    loaded.learner.forget("a")
+    assert list(loaded.references_) == ["b"]
+
+
+def test_references_of_forgotten_tasks_are_no_bound_on_new_features():
+    task, wide = make_tasks()[0], make_tasks(n_features=7)[0]
+    learner = LifelongMetricLearner(OASIS(n_steps=50), random_state=0)
+    learner.partial_fit(task.X_train, task.y_train, task="old")
+    reader = LifelongKNeighborsClassifier(learner, 1).fit(task.X_train, task.y_train, task="old")
+    learner.fit(wide.X_train, wide.y_train, tasks=["new"] * len(wide.y_train))
+    reader.fit(wide.X_train, wide.y_train, task="new")
+    assert list(reader.references_) == ["new"]
+    assert reader.predict(wide.X_test, task="new").shape == wide.y_test.shape
+
+
+def test_bounds_of_any_size_keep_all():
+    task = make_tasks()[0]
+    reader = LifelongKNeighborsClassifier(OneMetric(5), 1, 10**30, 10**30)
+    reader.fit(task.X_train, task.y_train, task="t")
+    np.testing.assert_array_equal(reader.references_["t"][0], task.X_train)

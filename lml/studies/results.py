@@ -44,7 +44,6 @@ __all__ = [
 #: Rows of a results file: column to text.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 #: A truth value for each sample.
-#: A truth value for each sample.
 Booleans: TypeAlias = NDArray[np.bool_]
 #: Columns whose texts stand in notes.
 NOTED = ("parameters", "versions", "tasks", "machine")
@@ -75,6 +74,14 @@ def _kept(text: str) -> str:
     text = text.partition("\0")[0]
     end = text.rfind("\n\n")
     return text[: end + 2] if end >= 0 else text
+
+
+def _cells(line: str, place: str) -> list[str]:
+    """The cells of a line; none goes on in the next one."""
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{place}: {error}: {_RESTORE}") from None
 
 
 def _check_row(row: Mapping[str, str], place: str) -> None:
@@ -113,14 +120,16 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     notes: dict[str, str] = {}
     names: list[str] = []
     rows = []
-    lines = csv.reader(text.splitlines())
-    for cells in lines:
+    for number, line in enumerate(text.splitlines(), start=1):
+        place = f"{path}, line {number}"
+        cells = _cells(line, place)
         if not names:
             names = cells
         elif cells and cells[0].startswith("#"):
+            if len(cells) != 2:
+                raise ValueError(f"{place} is no note of a name and a text: {_RESTORE}")
             notes[cells[0]] = cells[1]
         elif any(cells):
-            place = f"{path}, line {lines.line_num}"
             if len(cells) != len(names):
                 raise ValueError(f"{place} has {len(cells)} cells, not {len(names)}: {_RESTORE}")
             row = dict(zip(names, cells))
@@ -157,22 +166,29 @@ def append_rows(path: str | Path, rows: Rows) -> None:
     Raises
     ------
     ValueError
-        If a text has a line break, or the first of a row begins with #, as notes do.
+        If a text has a line break or a zero, the first of a row begins with #, as notes do, or
+        the columns are not those of the file. The file is then what it was.
     """
     for row in rows:
         texts = [str(value) for value in row.values()]
-        if texts[0].startswith("#") or any(text.splitlines() not in ([], [text]) for text in texts):
-            raise ValueError(f"{texts} is no line of results: no # at its start, no line breaks")
+        broken = any("\0" in text or text.splitlines() not in ([], [text]) for text in texts)
+        if texts[0].startswith("#") or broken:
+            raise ValueError(
+                f"{texts} is no line of results: no # at its start, no line breaks, no zeros"
+            )
     path = Path(path)
+    is_new = not path.exists()
+    found = [] if is_new else path.read_text(encoding="utf-8-sig").splitlines()
+    lines = [_cells(line, str(path)) for line in found]
+    names = (lines or [list(row) for row in rows])[0]
+    for row in rows:
+        if list(row) != names:
+            raise ValueError(f"a row has the columns {list(row)}, but {path} has {names}")
+    notes = {cells[1]: cells[0] for cells in lines if cells and cells[0].startswith("#")}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    notes: dict[str, str] = {}
-    is_new = not path.exists()
-    if not is_new:
-        lines = csv.reader(path.read_text(encoding="utf-8").splitlines())
-        notes = {cells[1]: cells[0] for cells in lines if cells and cells[0].startswith("#")}
-    else:
-        writer.writerows([rows[0], []])
+    if not lines:
+        writer.writerows([names, []])
     for row in rows:
         for name in NOTED:
             if name in row and row[name] not in notes:
@@ -197,7 +213,10 @@ def answers_text(wrong: ArrayLike) -> str:
 def wrong_answers(row: Mapping[str, Any]) -> Booleans:
     """Which test samples got a wrong answer, (n_test,), from the column `wrong` of a row."""
     bits = np.frombuffer(bytes.fromhex(row["wrong"]), np.uint8)
-    return np.unpackbits(bits, count=int(row["n_test"])).astype(bool)
+    n_test = int(row["n_test"])
+    if len(bits) != -(-n_test // 8):
+        raise ValueError(f"wrong has {8 * len(bits)} bits for n_test={n_test} answers: {_RESTORE}")
+    return np.unpackbits(bits, count=n_test).astype(bool)
 
 
 # book/experiments.ipynb#running-stopping-and-going-on

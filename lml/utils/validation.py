@@ -449,6 +449,7 @@ def as_labels(y: LabelsLike) -> list[Any]:
         columns = [v for v in y if isinstance(v, (list, np.ndarray)) and v is not np.ma.masked]
         if not columns:
             return list(y)
+        y = np.asarray(y, dtype=object)
     elif not isinstance(getattr(y, "dtype", None), np.dtype):
         y = np.asarray(y, dtype=object)  # other arrays of pandas or Arrow would become floats
     column = column_or_1d(y, warn=True)
