@@ -608,7 +608,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         if tasks is None:
-            return self._labels(self._check_query(X, [task]), task)
+            return self._predict(X, task)
         parts = _by_task(task, tasks)
         check_consistent_length(X, range(sum(map(len, parts.values()))))
         found: list[Any] = [None] * X.shape[0]
@@ -932,8 +932,7 @@ def evaluate_stream(
             if name in seen:
                 found = (reader if has_metrics else learner).predict(task.X_test, task=name)
             elif metric is not None:
-                X_test = reader._check_query(task.X_test, [name])
-                found = reader._labels(X_test, name, metric)
+                found = reader._predict(reader._check_rows(task.X_test), name, metric)
             else:
                 continue
             R[s, t] = accuracy(found, task.y_test)
