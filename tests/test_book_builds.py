@@ -49,7 +49,7 @@ def without_redirects(settings):
 def small_book(folder, *sources):
     """A book of one chapter, with the settings, the extension and the files of this one."""
     folder.mkdir()
-    for name in ("_config.yml", "pyproject.toml"):
+    for name in ("_config.yml", "pyproject.toml", "CITATION.cff"):
         shutil.copy(ROOT / name, folder / name)
     without_redirects(folder / "pyproject.toml")
     (folder / "book").mkdir()

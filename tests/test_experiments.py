@@ -310,8 +310,6 @@ def test_committed_results_are_complete(dataset):
     rows = read_rows(RESULTS / f"{dataset}.csv")
     keys = {(row["split"], row["system"], row["task"]) for row in rows}
     tasks, names = {row["task"] for row in rows}, experiments.DATASETS[dataset].systems()
-    if dataset == "sentiment":  # takes long; the streams have LMNN as it comes
-        names = [name for name in names if name != "lifelong-lmnn"]
     for split in range(5):
         assert {(str(split), name, task) for name in names for task in tasks} <= keys
     assert len(keys) == len(rows)
