@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 import lml.weak_supervision
 from lml.fisher import triplet_directions
+from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML, triplet_differences
@@ -245,3 +246,70 @@ def test_costs_that_can_be_counted():
     assert log_ratio_cost([0.0, 0.0], [1, -1]) == 1.0
     assert log_ratio_cost([np.log(3), -np.log(3)], [1, -1]) == pytest.approx(np.log2(4 / 3))
     assert lml.weak_supervision.log_ratio_cost([-1000.0, 5.0], [1, -1]) > 500  # no overflow
+
+
+# --- a task of a stream -------------------------------------------------------------------
+
+
+def stream(base="oasis", sharing=0.6):
+    """A learner of one task with labels and one with triplets."""
+    learner = LifelongMetricLearner(base, sharing=sharing, random_state=0)
+    learner.partial_fit(X, (X[:, 0] > 0).astype(int), task="labels")
+    return learner.partial_fit_triplets(TRIPLETS, X, task="triplets")
+
+
+@pytest.mark.parametrize("base", LEARNERS)
+def test_a_task_given_by_triplets_is_stored_and_comes_back(base, tmp_path):
+    learner = stream(base)
+    learner.save(tmp_path / "learner.npz")
+    there = LifelongMetricLearner.load(tmp_path / "learner.npz")
+    for model in (learner, there):
+        model.partial_fit(X, (X[:, 0] > 0).astype(int), task="triplets")
+    found = there.task_metric("triplets").to_dense()
+    np.testing.assert_array_equal(found, learner.task_metric("triplets").to_dense())
+    record = there.tasks_["triplets"]
+    assert (record.n_visits, record.n_samples, record.classes) == (2, 2 * len(X), (1, 0))
+
+
+def test_triplets_as_arrays_teach_a_task_alike():
+    learner = stream(sharing=0.0)
+    other = stream(sharing=0.0).forget("triplets")
+    other.partial_fit_triplets(X[TRIPLETS], task="triplets")
+    assert other.tasks_["triplets"].n_samples == TRIPLETS.size
+    found = other.metric_matrix("triplets")
+    np.testing.assert_allclose(found, learner.metric_matrix("triplets"), atol=1e-9)
+
+
+def test_auto_follows_the_tasks_with_labels_and_grows_without_any():
+    learner = LifelongMetricLearner(random_state=0)
+    for n_others in range(3):
+        learner.partial_fit_triplets(TRIPLETS, X, task=n_others)
+        assert learner.sharing_ == pytest.approx(0.9 * n_others / (n_others + 5))
+    rng = np.random.default_rng(0)
+    noisy = rng.normal(size=X.shape)
+    for task in "ab":  # labels of noise: somebody makes mistakes
+        learner.partial_fit(noisy, np.arange(len(X)) % 2, task=task)
+    chosen = learner.sharing_
+    assert learner.partial_fit_triplets(TRIPLETS, X, task="c").sharing_ == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((TRIPLETS, X[:, :3]), "features"),
+        ((TRIPLETS, X[:5]), "numbers go from 0 to 4"),
+        ((X[PAIRS],), "triplets has shape"),
+    ],
+)
+def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
+    learner = stream()
+    before = learner.__dict__.copy()
+    with pytest.raises(ValueError, match=said):
+        learner.partial_fit_triplets(*given, task="new")
+    assert learner.__dict__ == before
+    assert list(learner.tasks_) == ["labels", "triplets"]
+
+
+def test_a_base_learner_that_needs_labels_is_refused():
+    with pytest.raises(TypeError, match="learns from labels only"):
+        stream("lmnn")
