@@ -738,7 +738,7 @@ def fitted_metric(
     names the parameter that holds the learner.
     """
     with inside():
-        fitted = learner.fit(X, y) if y.ndim == 1 else learner.fit_triplets(y, X)
+        fitted = learner.fit_triplets(y, X) if np.ndim(y) == 2 else learner.fit(X, y)
     metric = getattr(fitted, "metric_", None)
     metric_type: Any = getattr(fitted, "metric_type", None)
     place = f"metric_ of {parameter}"
