@@ -1,4 +1,4 @@
-# Generated from book/fisher.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/fisher.ipynb and book/weak_supervision.ipynb by tools/tangle.py: edit the chapter.
 """Fisher directions: scatter matrices, the regularised discriminant, and its local version.
 
 Rows may be dense or CSR. With fewer rows than features everything is solved among the rows
@@ -14,10 +14,10 @@ from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dsyevr, dsyevr_lwork
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length
-from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from lml.utils.linalg import times_transpose
+from lml.utils.linalg import dense, times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_matrix, encode_labels, optional, real, whole
 
@@ -31,6 +31,7 @@ __all__ = [
     "local_directions",
     "local_fisher_basis",
     "local_regions",
+    "triplet_directions",
 ]
 
 
@@ -490,3 +491,64 @@ def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
         tol = max(F.shape) * np.finfo(float).eps
     values = linalg.svdvals(F) if F.size else np.zeros(0)
     return int(np.sum(values > tol * values.max(initial=0.0)))
+
+
+# book/weak_supervision.ipynb#triplets
+def _pair_scatter(X: Matrix, i: Indices, j: Indices) -> Floats:
+    """Sum of (x_i - x_j)(x_i - x_j)' over pairs, (n_features, n_features)."""
+    n = X.shape[0]
+    counts = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    degrees = np.bincount(i, minlength=n) + np.bincount(j, minlength=n)
+    laplacian = sparse.diags_array(degrees.astype(float)) - counts - counts.T
+    return safe_sparse_dot(X.T, laplacian @ X, dense_output=True)
+
+
+def triplet_directions(
+    X: Matrix, triplets: Indices, n_basis: int, random_state: Seed = None
+) -> Floats:
+    """Find directions along which negatives lie far from anchors, and positives near.
+
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+    triplets : ndarray of int, shape (n_triplets, 3)
+        Numbers of samples (anchor, positive, negative).
+    n_basis : int
+        Number of directions to collect, at least 1.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the regions.
+
+    Returns
+    -------
+    basis : ndarray of shape (n_found, n_features)
+        Unit directions. Fewer are found where the triplets form one region only.
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eq. (pairs-directions).
+    """
+    n, D = X.shape
+    Z = X if sparse.issparse(X) else X - X.mean(axis=0)  # no digits lost to a far origin
+    if n < D:  # in the span of the samples
+        Z, back = _coordinates(X)
+    if not Z.shape[1]:
+        return np.zeros((0, D))
+    per_region = min(Z.shape[1], 20)
+    size = max(100, len(triplets) // 5)
+    n_regions = -(-n_basis // per_region) if size < len(triplets) else 1
+    anchors = Z[triplets[:, 0]]
+    centers = check_random_state(random_state).randint(len(triplets), size=n_regions - 1)
+    regions = [triplets]
+    for center in triplets[centers, 0]:
+        distances = row_norms(anchors - np.asarray(dense(Z[[center]])), squared=True)
+        regions.append(triplets[np.argsort(distances, kind="stable")[:size]])
+    found = []
+    for i, j, k in (region.T for region in regions):
+        near = _pair_scatter(Z, i, j)
+        near.flat[:: len(near) + 1] += np.trace(near) / D or 1.0
+        _, V = linalg.eigh(_pair_scatter(Z, i, k), near)
+        found.append(V[:, ::-1][:, :per_region].T)
+    V = np.concatenate(found)[:n_basis]
+    if n < D:
+        V = safe_sparse_dot(X.T, back @ V.T, dense_output=True).T
+    return fix_signs(V)

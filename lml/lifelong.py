@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
+from sklearn.base import BaseEstimator
 
 from lml.base import (
     CLASS_MEANS,
@@ -46,8 +48,21 @@ from lml.state import (
     expect,
 )
 from lml.utils.linalg import dense, stacked
-from lml.utils.typing import Floats, Indices, Matrix, Seed
-from lml.utils.validation import Rule, flag, jobs, optional, real, seed, whole
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike, Seed
+from lml.utils.validation import (
+    Rule,
+    check_columns,
+    check_matrix,
+    check_task,
+    column_names,
+    flag,
+    jobs,
+    optional,
+    real,
+    seed,
+    whole,
+)
+from lml.weak_supervision import check_tuples
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
@@ -350,7 +365,18 @@ class LifelongMetricLearner(
             own = ClassMeans(tuple(labels), *class_means(X, y))
             X, y = _joined(state, task, own, X, y)
             means = {**means, task: means[task].plus(own) if task in means else own}
+        return self._learn_visit(replace(state, means=means), X, y, n_own, labels, task)
 
+    def _learn_visit(
+        self,
+        state: _State,
+        X: Matrix,
+        y: Indices,
+        n_own: int,
+        labels: list[Any],
+        task: Hashable,
+    ) -> _State:
+        """The state after samples with labels y (n,), or with triplets y (n_triplets, 3)."""
         # the base learner in the coordinates of what the other tasks have found
         base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
         sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
@@ -369,7 +395,6 @@ class LifelongMetricLearner(
             state,
             total=total,
             codes={**state.codes, task: code},
-            means=means,
             tasks={**state.tasks, task: _noted(state, task, labels, n_own, sharing)},
             mistakes=mistakes,
             sharing=sharing,
@@ -443,13 +468,17 @@ class LifelongMetricLearner(
     ) -> tuple[float, Any]:
         """m, and the mistakes of its candidates so far; only the first `n_own` samples are asked."""
         n_others = len(state.tasks) - (task in state.tasks)
+        grown = 0.9 * n_others / (n_others + 5)
         if self.sharing == "grow":
-            return 0.9 * n_others / (n_others + 5), state.mistakes
+            return grown, state.mistakes
         if self.sharing != "auto":
             return float(self.sharing), state.mistakes
 
-        # learn from half of the own samples and what has joined them, ask the other half
         total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
+        if y.ndim == 2:  # triplets: nobody is asked, but tasks with labels may have answered
+            return _CANDIDATES[int(np.argmin(total))] if total.any() else grown, total
+
+        # learn from half of the own samples and what has joined them, ask the other half
         learned, asked = _halves(y[:n_own], fold_seed)
         learned = np.r_[learned, n_own : len(y)]
 
@@ -466,6 +495,51 @@ class LifelongMetricLearner(
             calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
             total = total + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
         return _CANDIDATES[int(np.argmin(total))], total
+
+    def partial_fit_triplets(
+        self, triplets: ArrayLike, X: MatrixLike | None = None, *, task: Hashable
+    ) -> Self:
+        """Learn one task, or more of a known one, from triplets in place of labels.
+
+        Parameters
+        ----------
+        triplets : array-like of shape (n_triplets, 3, n_features) or (n_triplets, 3)
+            Triplets (anchor, positive, negative) of samples, or with `X` the numbers of their
+            samples. The anchor is more similar to the positive.
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), optional
+            Samples that `triplets` counts.
+        task : hashable
+            Name of the task. Its record has no classes from this visit.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the triplets, the task or a parameter cannot be used, or the base learner has no
+            `fit_triplets`. The learner is then exactly what it was before the call.
+        """
+        with self._lock:
+            self._check_parameters()
+            check_task(task)
+            if not hasattr(self._base(), "fit_triplets"):
+                raise TypeError(
+                    f"base_learner={self.base_learner!r} learns from labels only: use 'oasis',"
+                    " 'scml' or another learner that has fit_triplets"
+                )
+            state = self._state
+            samples, numbers = check_tuples(BaseEstimator(), triplets, X, 3)
+            if state is None:
+                columns = None if X is None else column_names(X)
+                state = self._blank_state(samples.shape[1], columns)
+            check_matrix(samples, "X", state.n_features)
+            if X is not None:
+                check_columns(self, X)
+            n_samples = samples.shape[0]
+            self._state = self._learn_visit(state, samples, numbers, n_samples, [], task)
+        return self
 
     def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:
         """Class means of the other tasks, moved to this one: more references for k-NN.

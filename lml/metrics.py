@@ -734,10 +734,11 @@ def fitted_metric(
 ) -> tuple[FactoredMetric, str]:
     """Fit a learner: its metric, finite, for a distance symmetric, and the metric type.
 
-    An error names the parameter that holds the learner.
+    `y` holds the label of each sample, or triplets (n_triplets, 3) of sample numbers. An error
+    names the parameter that holds the learner.
     """
     with inside():
-        fitted = learner.fit(X, y)
+        fitted = learner.fit_triplets(y, X) if np.ndim(y) == 2 else learner.fit(X, y)
     metric = getattr(fitted, "metric_", None)
     metric_type: Any = getattr(fitted, "metric_type", None)
     place = f"metric_ of {parameter}"

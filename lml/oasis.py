@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dgemm, dger, dsyrk
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 
 from lml.metrics import START, FactoredMetric, MetricLearnerMixin, starting_metric
 from lml.state import storable
 from lml.triplets import draw_triplets
 from lml.utils.linalg import times_transpose
-from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     check_parameters,
     check_samples,
@@ -29,6 +30,7 @@ from lml.utils.validation import (
     seed,
     whole,
 )
+from lml.weak_supervision import TripletLearnerMixin, check_pair_labels, check_tuples, pair_steps
 
 __all__ = ["OASIS", "passive_aggressive_step"]
 
@@ -194,7 +196,7 @@ def _coefficients(triplets: Indices, steps: Floats, n_samples: int) -> Floats:
 
 # book/oasis.ipynb#the-estimator
 @storable
-class OASIS(MetricLearnerMixin, BaseEstimator):
+class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
     """Learn a similarity x'Mz from triplets by passive-aggressive steps.
 
     Parameters
@@ -216,6 +218,8 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         Number of steps that changed the metric.
     loss_curve_ : ndarray of shape (n_blocks,)
         Mean hinge before the step, over at most 50 blocks of consecutive steps.
+    threshold_ : float
+        Score above which a pair is similar, learned by `fit_pairs` only.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -287,12 +291,23 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y)
         check_two_classes(codes, labels)
-        start = starting_metric(self.init, X.shape[1])
         triplets = draw_triplets(codes, self.n_steps, self.random_state)
+        fitted._run(X, triplets)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _learn_triplets(self, X: Matrix, triplets: Indices) -> None:
+        """Draw the triplets of the steps from the given ones."""
+        rng = check_random_state(self.random_state)
+        self._run(X, triplets[rng.randint(len(triplets), size=self.n_steps)])
+
+    def _run(self, X: Matrix, triplets: Indices) -> None:
+        """Take a step for each triplet, in the form that suits the samples."""
+        start = starting_metric(self.init, X.shape[1])
         if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:  # dense form
             W = start.to_dense().copy()
             W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
-            fitted.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
+            self.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
         else:  # score or kernel form, from inner products of the samples alone
             gram = times_transpose(X, X)
             scores = np.ascontiguousarray(start._bilinear(X, X))
@@ -305,9 +320,53 @@ class OASIS(MetricLearnerMixin, BaseEstimator):
             K = _coefficients(triplets, steps, len(gram))
             used = np.flatnonzero(K.any(axis=0) | K.any(axis=1))
             change = FactoredMetric._trusted(0.0, X[used], K[np.ix_(used, used)])
-            fitted.metric_ = start + change
-        fitted.n_updates_ = int(np.count_nonzero(steps))
+            self.metric_ = start + change
+        self._note_steps(losses, steps)
+
+    def _note_steps(self, losses: Floats, steps: Floats) -> None:
+        """Number of updates, and the hinge along the way."""
+        self.n_updates_ = int(np.count_nonzero(steps))
         blocks = np.array_split(losses, min(50, len(losses))) if len(losses) else []
-        fitted.loss_curve_ = np.array([block.mean() for block in blocks])
+        self.loss_curve_ = np.array([block.mean() for block in blocks])
+        self.__dict__.pop("threshold_", None)  # of an earlier `fit_pairs`
+
+    def fit_pairs(self, pairs: ArrayLike, y: ArrayLike, X: MatrixLike | None = None) -> Self:
+        """Learn the metric, and a threshold of its scores, from similar and dissimilar pairs.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (n_pairs, 2, n_features) or (n_pairs, 2)
+            Pairs of samples, or with `X` the numbers of their samples.
+        y : array-like of shape (n_pairs,)
+            +1 for a similar pair, -1 for a dissimilar one.
+        X : array-like of shape (n_samples, n_features), optional
+            Samples that `pairs` counts, dense.
+
+        Returns
+        -------
+        self : OASIS
+            The fitted learner, with `threshold_`.
+
+        Raises
+        ------
+        ValueError
+            If a parameter, a pair or a label cannot be used. Nothing is stored then.
+
+        Notes
+        -----
+        Derived in chapter 42 (weak_supervision), eq. (pairs-step).
+        """
+        check_parameters(self)
+        fitted = copy.copy(self)
+        samples, numbers = check_tuples(fitted, pairs, X, 2, accept_sparse=False)
+        signs = check_pair_labels(y, len(numbers))
+        start = starting_metric(self.init, samples.shape[1]).to_dense().copy()
+        drawn = check_random_state(self.random_state).randint(len(numbers), size=self.n_steps)
+        W, threshold, losses, steps = pair_steps(
+            samples, numbers, signs, drawn, self.aggressiveness, start
+        )
+        fitted.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
+        fitted._note_steps(losses, steps)
+        fitted.threshold_ = threshold
         self.__dict__ = fitted.__dict__
         return self

@@ -16,12 +16,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, gen_batches
 
-from lml.fisher import local_directions
+from lml.fisher import local_directions, triplet_directions
 from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.state import storable
 from lml.triplets import neighbor_triplets
 from lml.utils.linalg import times_transpose
-from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     check_parameters,
     check_samples,
@@ -31,6 +31,7 @@ from lml.utils.validation import (
     seed,
     whole,
 )
+from lml.weak_supervision import TripletLearnerMixin
 
 __all__ = [
     "SCML",
@@ -357,7 +358,7 @@ def mean_difference(projections: Floats, triplets: Indices) -> Floats:
 
 # book/scml.ipynb#how-strong-a-penalty
 @storable
-class SCML(MetricLearnerMixin, BaseEstimator):
+class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
     """Learn a distance as a sparse non-negative combination of local Fisher directions.
 
     Parameters
@@ -485,25 +486,37 @@ class SCML(MetricLearnerMixin, BaseEstimator):
         if n_basis is None:
             n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
         basis = local_directions(X, codes, n_basis, random_state=rng)
+        fitted._compose(X, basis, triplets, rng)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _learn_triplets(self, X: Matrix, triplets: Indices) -> None:
+        """Directions of the triplets, then their weights."""
+        rng = check_random_state(self.random_state)
+        basis = triplet_directions(X, triplets, self.n_basis or 100, rng)
+        self._compose(X, basis, triplets, rng)
+
+    def _compose(
+        self, X: Matrix, basis: Floats, triplets: Indices, rng: np.random.RandomState
+    ) -> None:
+        """Learn the weights of directions, eq. (scml-objective)."""
         projections = times_transpose(X, basis)
         gamma = _gamma(projections, triplets, self.gamma)
         # the penalty in the units of X, eq. (scml-largest)
         beta_max = float(np.max(-mean_difference(projections, triplets), initial=0.0))
-        fitted.weights_, fitted.objective_history_ = dual_averaging(
+        self.weights_, self.objective_history_ = dual_averaging(
             projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
         )
-        if not fitted.weights_.any():
+        if not self.weights_.any():
             warnings.warn(
                 f"no weights lowered the objective in n_steps={self.n_steps}, so the metric is"
                 " zero and ranks nothing: raise n_steps or lower beta; if that does not help, no"
                 " direction brings samples of one class nearer than those of others",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        fitted.basis_ = basis
-        fitted.gamma_ = gamma
-        fitted.beta_max_ = beta_max
-        fitted.n_triplets_ = len(triplets)
-        fitted.metric_ = FactoredMetric._trusted(0.0, basis, fitted.weights_)
-        self.__dict__ = fitted.__dict__
-        return self
+        self.basis_ = basis
+        self.gamma_ = gamma
+        self.beta_max_ = beta_max
+        self.n_triplets_ = len(triplets)
+        self.metric_ = FactoredMetric._trusted(0.0, basis, self.weights_)

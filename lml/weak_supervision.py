@@ -1,0 +1,407 @@
+# Generated from book/weak_supervision.ipynb by tools/tangle.py: edit the chapter.
+"""Learning from given pairs and triplets, and decisions about pairs.
+
+`TripletLearnerMixin` gives a learner `fit_triplets`; `pair_steps` is the loop of `OASIS.fit_pairs`.
+`PairClassifier` calibrates the scores of pairs of a fitted learner.
+"""
+
+import copy
+from collections.abc import Hashable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_curve
+from sklearn.utils.validation import check_is_fitted
+
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
+from lml.utils.validation import (
+    check_dense,
+    check_new_samples,
+    check_parameters,
+    one_of,
+    optional,
+    real,
+    warn_of_scales,
+)
+
+__all__ = [
+    "PairClassifier",
+    "TripletLearnerMixin",
+    "check_pair_labels",
+    "check_tuples",
+    "equal_error_rate",
+    "log_ratio_cost",
+    "pair_steps",
+]
+
+
+# book/weak_supervision.ipynb#tuples-of-samples
+def check_tuples(
+    estimator: Any, tuples: ArrayLike, X: MatrixLike | None, size: int, **options: Any
+) -> tuple[Matrix, Indices]:
+    """Samples and the numbers of the samples of each tuple.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Gets ``n_features_in_`` and, for a data frame, ``feature_names_in_``.
+    tuples : array-like of shape (n_tuples, size, n_features) or (n_tuples, size)
+        Tuples of samples, or with `X` the numbers of their samples.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features) or None
+    size : int
+        2 for pairs, 3 for triplets.
+    **options
+        For `sklearn.utils.validation.validate_data`.
+
+    Returns
+    -------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+    numbers : ndarray of int, shape (n_tuples, size)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no tuple, the shape is another one, or a number is no sample of X.
+    """
+    name = {2: "pairs", 3: "triplets"}[size]
+    if X is None:
+        given = check_dense(tuples, name, ensure_2d=False, allow_nd=True)
+        if given.ndim != 3 or given.shape[1] != size:
+            raise ValueError(
+                f"{name} has shape {given.shape}: give (n_{name}, {size}, n_features), or"
+                f" numbers of samples (n_{name}, {size}) and the samples as X"
+            )
+        X = given.reshape(-1, given.shape[2])
+        numbers = np.arange(given.shape[0] * size).reshape(-1, size)
+    else:
+        numbers = np.asarray(tuples)
+        if numbers.ndim != 2 or numbers.shape[1] != size or numbers.dtype.kind not in "iu":
+            raise ValueError(
+                f"{name} has shape {numbers.shape} and dtype {numbers.dtype}: with X give numbers"
+                f" of samples, an integer array of shape (n_{name}, {size})"
+            )
+    if not len(numbers):
+        raise ValueError(f"{name} is empty: give at least one")
+    samples = check_new_samples(estimator, X, reset=True, **options)
+    warn_of_scales(samples, getattr(estimator, "feature_names_in_", None))
+    n_samples = samples.shape[0]
+    for n in np.flatnonzero(((numbers < 0) | (numbers >= n_samples)).any(axis=1)):
+        raise ValueError(
+            f"{name}[{n}] is {tuple(numbers[n].tolist())}, but X has {n_samples} samples:"
+            f" their numbers go from 0 to {n_samples - 1}"
+        )
+    return samples, numbers.astype(np.intp)
+
+
+# book/weak_supervision.ipynb#tuples-of-samples
+def check_pair_labels(y: ArrayLike, n_pairs: int) -> Indices:
+    """The labels of pairs, +1 and -1, of both kinds at least one."""
+    labels = np.asarray(y)
+    if labels.shape != (n_pairs,):
+        raise ValueError(f"y has shape {labels.shape}: give ({n_pairs},), a label for each pair")
+    if set(labels.tolist()) != {1, -1} or labels.dtype == bool:
+        raise ValueError(
+            f"y holds {sorted(set(map(str, labels.tolist())))[:5]}: give +1 for similar and -1 for"
+            " dissimilar pairs, of both at least one"
+        )
+    return labels.astype(np.intp)
+
+
+# book/weak_supervision.ipynb#triplets
+class TripletLearnerMixin:
+    """`fit_triplets` of a learner with `_learn_triplets(X, triplets)`.
+
+    Notes
+    -----
+    Derived in chapter 5 (triplets), eq. (triplets-loss).
+    """
+
+    def fit_triplets(self, triplets: ArrayLike, X: MatrixLike | None = None) -> Self:
+        """Learn the metric from given triplets.
+
+        Parameters
+        ----------
+        triplets : array-like of shape (n_triplets, 3, n_features) or (n_triplets, 3)
+            Triplets (anchor, positive, negative) of samples, or with `X` the numbers of their
+            samples. The anchor is more similar to the positive.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), optional
+            Samples that `triplets` counts.
+
+        Returns
+        -------
+        self
+            The fitted learner.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a parameter or a triplet cannot be used. Nothing is stored then.
+        """
+        check_parameters(self)
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        samples, numbers = check_tuples(fitted, triplets, X, 3)
+        fitted._learn_triplets(samples, numbers)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _learn_triplets(self, X: Matrix, triplets: Indices) -> None:
+        """Set what is learned from checked triplets; the learner gives it."""
+        raise NotImplementedError
+
+
+# book/weak_supervision.ipynb#pairs
+def pair_steps(
+    X: Floats, pairs: Indices, signs: Indices, drawn: Indices, aggressiveness: float, W: Floats
+) -> tuple[Floats, float, Floats, Floats]:
+    """Move a dense matrix and a threshold by a passive-aggressive step for each drawn pair.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    pairs : ndarray of int, shape (n_pairs, 2)
+        Numbers of samples.
+    signs : ndarray of int, shape (n_pairs,)
+        +1 for a similar pair, -1 for a dissimilar one; of both at least one.
+    drawn : ndarray of int, shape (n_steps,)
+        Number of the pair of each step.
+    aggressiveness : float
+        Largest step C, above 0.
+    W : ndarray of shape (n_features, n_features)
+        The matrix at the start. It is changed in place.
+
+    Returns
+    -------
+    W : ndarray of shape (n_features, n_features)
+    threshold : float
+    losses, steps : ndarray of shape (n_steps,)
+        Hinge before each step, and the length of the step.
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eqs. (pairs-problem) and (pairs-step).
+    """
+    left, right = X[pairs[:, 0]], X[pairs[:, 1]]
+    sizes = np.sum(left**2, axis=1) * np.sum(right**2, axis=1)
+    unit = sizes.mean()  # s^2
+    scores = np.vecdot(left @ W, right)
+    threshold = float(scores[signs > 0].mean() + scores[signs < 0].mean()) / 2
+    losses = np.zeros(len(drawn))
+    steps = np.zeros(len(drawn))
+    for t, pair in enumerate(drawn):
+        x, z, sign = left[pair], right[pair], signs[pair]
+        losses[t] = max(0.0, 1.0 - sign * (x @ W @ z - threshold))
+        if losses[t] > 0 and unit > 0:
+            steps[t] = min(aggressiveness, losses[t] / (sizes[pair] + unit))
+            W += np.outer(sign * steps[t] * x, z)
+            threshold -= steps[t] * sign * unit
+    return W, threshold, losses, steps
+
+
+# book/weak_supervision.ipynb#decisions-and-probabilities
+def log_ratio_cost(log_ratios: ArrayLike, y: ArrayLike) -> float:
+    """Compute the log-likelihood-ratio cost of scores of pairs, in bits.
+
+    Parameters
+    ----------
+    log_ratios : array-like of shape (n_pairs,)
+        Natural logarithms of the likelihood ratios, similar to dissimilar.
+    y : array-like of shape (n_pairs,)
+        +1 for a similar pair, -1 for a dissimilar one.
+
+    Returns
+    -------
+    cost : float
+        0 for certainty that is right, 1 for ratios of one.
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eq. (pairs-cllr).
+
+    Examples
+    --------
+    >>> log_ratio_cost([0.0, 0.0], [1, -1])
+    1.0
+    """
+    ratios = check_dense(log_ratios, "log_ratios", ensure_2d=False)
+    signs = check_pair_labels(y, len(ratios))
+    losses = np.logaddexp(0.0, -signs * ratios) / np.log(2.0)
+    return float(losses[signs > 0].mean() + losses[signs < 0].mean()) / 2
+
+
+def equal_error_rate(scores: ArrayLike, y: ArrayLike) -> tuple[float, float]:
+    """Find where similar pairs are refused as often as dissimilar ones pass.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_pairs,)
+        Larger is closer.
+    y : array-like of shape (n_pairs,)
+        +1 for a similar pair, -1 for a dissimilar one.
+
+    Returns
+    -------
+    rate : float
+        The mean of both rates, at the threshold where they differ least.
+    threshold : float
+        Pairs with this score or a larger one pass.
+
+    Examples
+    --------
+    >>> equal_error_rate([3.0, 2.0, 1.0, 0.0], [1, -1, 1, -1])
+    (0.5, 2.0)
+    """
+    scores = check_dense(scores, "scores", ensure_2d=False)
+    signs = check_pair_labels(y, len(scores))
+    passed, accepted, thresholds = roc_curve(signs, scores, drop_intermediate=False)
+    refused = 1.0 - accepted
+    best = np.argmin(np.abs(refused - passed)[1:]) + 1  # the first threshold is infinite
+    return float(passed[best] + refused[best]) / 2, float(thresholds[best])
+
+
+# book/weak_supervision.ipynb#decisions-and-probabilities
+class PairClassifier(ClassifierMixin, BaseEstimator):
+    """Decide whether two samples are similar, by the calibrated scores of a fitted learner.
+
+    Parameters
+    ----------
+    learner : fitted learner
+        With `pair_score`. It is read and never changed.
+    task : hashable or None, default=None
+        The task, for a learner of several tasks.
+    calibration : {"affine", "isotonic"}, default="affine"
+        How a score becomes a log ratio.
+    threshold : {"cost", "equal_error_rate"}, default="cost"
+        The cheapest decisions, or those with equal rates of both mistakes on the pairs of `fit`.
+    prior : float or None, default=None
+        Share of similar pairs, between 0 and 1. None is their share in `fit`.
+    miss_cost, pass_cost : float, default=1.0
+        Price of a similar pair that is refused and of a dissimilar one that passes, above 0.
+
+    Attributes
+    ----------
+    calibrator_ : LogisticRegression or IsotonicRegression
+    threshold_ : float
+        Log ratio above which a pair is called similar.
+    prior_ : float
+    classes_ : ndarray of int, [-1, 1]
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost) and (pairs-cllr). The pairs of `fit`
+    should be of samples that the learner has not learned from.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from lml.oasis import OASIS
+    >>> X, y = load_iris(return_X_y=True)
+    >>> pairs = np.random.default_rng(0).integers(150, size=(500, 2))
+    >>> labels = np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1)
+    >>> learner = OASIS(random_state=0).fit(X - X.mean(axis=0), y)
+    >>> verifier = PairClassifier(learner).fit((X - X.mean(axis=0))[pairs], labels)
+    >>> verifier.predict_proba((X - X.mean(axis=0))[pairs]).shape
+    (500, 2)
+    """
+
+    _parameter_rules: ClassVar = {
+        "calibration": one_of("affine", "isotonic"),
+        "threshold": one_of("cost", "equal_error_rate"),
+        "prior": optional(real(0, 1, above=True, below=True)),
+        "miss_cost": real(0, above=True),
+        "pass_cost": real(0, above=True),
+    }
+
+    def __init__(
+        self,
+        learner: Any,
+        *,
+        task: Hashable = None,
+        calibration: str = "affine",
+        threshold: str = "cost",
+        prior: float | None = None,
+        miss_cost: float = 1.0,
+        pass_cost: float = 1.0,
+    ) -> None:
+        self.learner = learner
+        self.task = task
+        self.calibration = calibration
+        self.threshold = threshold
+        self.prior = prior
+        self.miss_cost = miss_cost
+        self.pass_cost = pass_cost
+
+    def fit(self, pairs: ArrayLike, y: ArrayLike) -> Self:
+        """Calibrate the scores and choose the threshold.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (n_pairs, 2, n_features)
+            Pairs of samples, in any form that `pair_score` of the learner takes.
+        y : array-like of shape (n_pairs,)
+            +1 for a similar pair, -1 for a dissimilar one.
+
+        Returns
+        -------
+        self : PairClassifier
+        """
+        check_parameters(self)
+        fitted = copy.copy(self)  # a fit that fails changes nothing
+        scores = self._scores(pairs)
+        signs = check_pair_labels(y, len(scores))
+        counts = {1: np.count_nonzero(signs > 0), -1: np.count_nonzero(signs < 0)}
+        if self.calibration == "affine":
+            # scores of spread one; the tiny ridge keeps separable pairs finite
+            fitted.center_, fitted.scale_ = scores.mean(), scores.std() or 1.0
+            model = LogisticRegression(C=1e4, class_weight="balanced", tol=1e-8, max_iter=1000)
+            fitted.calibrator_ = model.fit(self._column(fitted, scores), signs)
+        else:
+            weights = 1.0 / np.where(signs > 0, counts[1], counts[-1])
+            least = 1.0 / (len(signs) + 2)  # no pair is certain
+            model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
+            fitted.calibrator_ = model.fit(scores, signs > 0, sample_weight=weights)
+        fitted.classes_ = np.array([-1, 1])
+        fitted.prior_ = self.prior or counts[1] / len(signs)
+        fitted.threshold_ = float(np.log(self.pass_cost / self.miss_cost) - logit(fitted.prior_))
+        if self.threshold == "equal_error_rate":
+            _, fitted.threshold_ = equal_error_rate(fitted._calibrated(scores), signs)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _scores(self, pairs: ArrayLike) -> Floats:
+        """Scores of the learner, for its task."""
+        where = {} if self.task is None else {"task": self.task}
+        return self.learner.pair_score(pairs, **where)
+
+    @staticmethod
+    def _column(fitted: Any, scores: Floats) -> Floats:
+        """Scores of mean zero and spread one, (n_pairs, 1)."""
+        return ((scores - fitted.center_) / fitted.scale_)[:, None]
+
+    def _calibrated(self, scores: Floats) -> Floats:
+        """Log ratios of scores."""
+        if isinstance(self.calibrator_, LogisticRegression):
+            return self.calibrator_.decision_function(self._column(self, scores))
+        return logit(self.calibrator_.predict(scores))
+
+    def log_ratio(self, pairs: ArrayLike) -> Floats:
+        """Calibrated log ratios of pairs (n_pairs, 2, n_features), shape (n_pairs,)."""
+        check_is_fitted(self, "threshold_")
+        return self._calibrated(self._scores(pairs))
+
+    def decision_function(self, pairs: ArrayLike) -> Floats:
+        """Log ratio minus the threshold, shape (n_pairs,); positive for similar pairs."""
+        return self.log_ratio(pairs) - self.threshold_
+
+    def predict(self, pairs: ArrayLike) -> NDArray[np.int_]:
+        """+1 for the pairs that are called similar and -1 for the others, shape (n_pairs,)."""
+        return np.where(self.decision_function(pairs) >= 0, 1, -1)
+
+    def predict_proba(self, pairs: ArrayLike) -> Floats:
+        """Probabilities of dissimilar and similar, shape (n_pairs, 2), for the prior."""
+        ratios = self.log_ratio(pairs) + logit(self.prior_)
+        return np.stack([expit(-ratios), expit(ratios)], axis=1)

@@ -1,0 +1,315 @@
+"""Given triplets and pairs: what is learned, what is refused, and decisions about pairs."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linprog
+from sklearn.base import clone
+
+import lml.weak_supervision
+from lml.fisher import triplet_directions
+from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
+from lml.oasis import OASIS
+from lml.scml import SCML, triplet_differences
+from lml.triplets import triplet_margins
+from lml.weak_supervision import PairClassifier, equal_error_rate, log_ratio_cost, pair_steps
+
+
+def toy(n=40, D=5, seed=0):
+    """Samples of which the first feature matters, and triplets and pairs that say so."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, D))
+    i, j, k = rng.integers(n, size=(3, 300))
+    swap = abs(X[i, 0] - X[j, 0]) > abs(X[i, 0] - X[k, 0])
+    triplets = np.stack([i, np.where(swap, k, j), np.where(swap, j, k)], axis=1)
+    pairs = np.stack([i, j], axis=1)
+    return X, triplets, pairs, np.where(X[i, 0] * X[j, 0] > 0, 1, -1)
+
+
+X, TRIPLETS, PAIRS, SIGNS = toy()
+LEARNERS = [OASIS(n_steps=300, random_state=0), SCML(n_steps=2000, random_state=0)]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_numbers_and_arrays_and_sparse_samples_teach_the_same(learner):
+    by_number = clone(learner).fit_triplets(TRIPLETS, X)
+    for given in [(X[TRIPLETS],), (TRIPLETS.tolist(), sparse.csr_matrix(X))]:
+        other = clone(learner).fit_triplets(*given)
+        found = other.metric_.to_dense()
+        np.testing.assert_allclose(found, by_number.metric_.to_dense(), rtol=1e-5, atol=1e-7)
+        assert other.n_features_in_ == X.shape[1]
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((TRIPLETS,), "triplets has shape"),
+        ((X[TRIPLETS[:, :2]],), "triplets has shape"),
+        ((TRIPLETS[:0], X), "empty"),
+        ((TRIPLETS + 0.5, X), "numbers of samples"),
+        (([[0, 1, 40]], X), "numbers go from 0 to 39"),
+        (([[0, 1, -1]], X), "numbers go from 0 to 39"),
+        ((np.full((2, 3, 5), np.nan),), "NaN"),
+    ],
+)
+def test_a_fit_of_triplets_that_fails_leaves_the_learner_as_it_was(learner, given, said):
+    model = clone(learner).fit_triplets(TRIPLETS, X)
+    before = model.__dict__.copy()
+    with pytest.raises(ValueError, match=said):
+        model.fit_triplets(*given)
+    assert model.__dict__ == before
+
+
+def test_oasis_takes_its_steps_on_the_given_triplets_only():
+    model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
+    model.fit_triplets([[3, 4, 5]], X)
+    # one triplet, learned once: the step of least length that gives it its margin
+    q = X[4] - X[5]
+    expected = np.outer(X[3], q) / (X[3] @ X[3] * (q @ q))
+    np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
+    assert model.n_updates_ == 1
+
+
+def test_scml_comes_near_the_linear_program_of_its_triplets():
+    model = SCML(n_basis=5, beta=0.0, n_steps=200_000, random_state=0).fit_triplets(TRIPLETS, X)
+    Z = triplet_differences(X @ model.basis_.T, TRIPLETS)
+    n, K = Z.shape
+    cost = np.r_[np.zeros(K), np.full(n, 1 / n)]
+    least = linprog(cost, np.hstack([Z, -np.eye(n)]), np.full(n, -1.0)).fun  # all are >= 0
+    assert least <= model.objective_history_.min() <= least + 0.03
+    fresh, asked, _, _ = toy(seed=1)
+    wrong = {}
+    for name, metric in {"learned": model.metric_, "euclid": FactoredMetric.identity(5)}.items():
+        wrong[name] = np.mean(triplet_margins(metric, fresh, asked, "distance") < 0)
+    assert wrong["learned"] < 0.8 * wrong["euclid"]
+
+
+@pytest.mark.parametrize("n", [8, 60])
+def test_directions_have_unit_length_and_do_not_move_with_the_origin(n):
+    rng = np.random.default_rng(n)
+    samples = rng.normal(size=(n, 20))
+    triplets = rng.integers(n, size=(500, 3))
+    F = triplet_directions(samples, triplets, 30, 0)
+    np.testing.assert_allclose(np.sum(F**2, axis=1), 1.0)
+    moved = triplet_directions(samples + 100.0, triplets, 30, 0)
+    np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(
+        np.abs(np.sum(F * triplet_directions(sparse.csr_array(samples), triplets, 30, 0), axis=1)),
+        1.0,
+        atol=1e-6,
+    )
+
+
+def test_equal_samples_give_no_direction_of_their_own():
+    assert triplet_directions(np.ones((4, 9)), np.array([[0, 1, 2]]), 5).shape == (0, 9)
+
+
+# --- pairs --------------------------------------------------------------------------------
+
+
+def test_pairs_are_learned_with_their_threshold():
+    model = OASIS(random_state=0, n_steps=5000).fit_pairs(PAIRS, SIGNS, X)
+    fresh, _, asked, truth = toy(seed=1)
+    said = np.where(model.pair_score(fresh[asked]) > model.threshold_, 1, -1)
+    start = OASIS(random_state=0, n_steps=0).fit_pairs(PAIRS, SIGNS, X)
+    before = np.where(start.pair_score(fresh[asked]) > start.threshold_, 1, -1)
+    assert np.mean(said != truth) < 0.6 * np.mean(before != truth)
+    by_array = OASIS(random_state=0, n_steps=5000).fit_pairs(X[PAIRS], SIGNS)
+    np.testing.assert_array_equal(by_array.metric_.to_dense(), model.metric_.to_dense())
+    labels = np.arange(len(X)) % 2
+    assert not hasattr(model.fit(X, labels), "threshold_")  # that was of the pairs
+
+
+def test_a_step_on_a_pair_gives_it_its_margin_unless_the_cap_binds():
+    for t in range(len(PAIRS)):
+        W, b, (loss,), (step,) = pair_steps(X, PAIRS, SIGNS, [t], 0.05, np.eye(5))
+        margin = SIGNS[t] * (X[PAIRS[t, 0]] @ W @ X[PAIRS[t, 1]] - b)
+        assert 0 <= step <= 0.05
+        if loss > 0 and step < 0.05:
+            assert abs(margin - 1) < 1e-10
+        assert (step > 0) == (loss > 0)
+
+
+@pytest.mark.parametrize("c", [0.01, 100.0])
+def test_scaled_pairs_are_learned_alike(c):
+    model = OASIS(0.1, n_steps=500, random_state=0).fit_pairs(PAIRS, SIGNS, X)
+    scaled = OASIS(0.1 / c**4, n_steps=500, init=np.eye(5) / c**2, random_state=0)
+    scaled.fit_pairs(PAIRS, SIGNS, c * X)
+    np.testing.assert_allclose(scaled.metric_.to_dense() * c**2, model.metric_.to_dense())
+    np.testing.assert_allclose(scaled.threshold_, model.threshold_)
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.ones(300), "of both at least one"),
+        (np.arange(300) % 2, "give \\+1 for similar"),
+        (SIGNS > 0, "give \\+1 for similar"),
+        (SIGNS[:-1], "y has shape"),
+    ],
+)
+def test_labels_of_pairs_are_plus_and_minus_one(y, said):
+    with pytest.raises(ValueError, match=said):
+        OASIS(random_state=0).fit_pairs(PAIRS, y, X)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        OASIS(random_state=0).fit_pairs(PAIRS, SIGNS, sparse.csr_array(X))
+
+
+# --- decisions ----------------------------------------------------------------------------
+
+
+class Given:
+    """A learner whose score of a pair is its first number."""
+
+    def pair_score(self, pairs):
+        return np.asarray(pairs)[:, 0, 0]
+
+
+def gaussian_scores(n=40_000, seed=0, slope=3.0, shift=2.0):
+    """Pairs whose scores are Gaussian, and their true log ratios."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat([1, -1], n // 2)
+    ratios = 2.0 * (y + rng.normal(size=n))  # N(+1, 1) against N(-1, 1): the log ratio is 2 x
+    scores = slope * ratios + shift
+    return np.tile(scores[:, None, None], (1, 2, 1)), y, ratios
+
+
+@pytest.mark.parametrize("calibration", ["affine", "isotonic"])
+def test_calibration_finds_the_true_log_ratios(calibration):
+    pairs, y, _ = gaussian_scores()
+    model = PairClassifier(Given(), calibration=calibration).fit(pairs, y)
+    fresh, labels, truth = gaussian_scores(seed=1)
+    found = model.log_ratio(fresh)
+    middle = abs(truth) < 4
+    assert np.sqrt(np.mean((found - truth)[middle] ** 2)) < 0.25
+    assert log_ratio_cost(found, labels) <= 1.01 * log_ratio_cost(truth, labels)
+
+
+def test_unequal_numbers_of_labels_do_not_shift_the_ratios():
+    pairs, y, ratios = gaussian_scores()
+    kept = np.r_[:2000, 20_000:40_000]
+    model = PairClassifier(Given()).fit(pairs[kept], y[kept])
+    np.testing.assert_allclose(model.log_ratio(pairs), ratios, atol=0.6)
+    assert model.prior_ == pytest.approx(1 / 11)
+    # with this share of similar pairs the probabilities are the frequencies
+    chances = model.predict_proba(pairs[kept])[:, 1]
+    assert chances.mean() == pytest.approx(1 / 11, abs=0.01)
+    assert ((chances >= 0.5) == (model.predict(pairs[kept]) == 1)).all()
+
+
+def test_dear_mistakes_become_rare():
+    pairs, y, _ = gaussian_scores()
+    said = [PairClassifier(Given(), miss_cost=c).fit(pairs, y).predict(pairs) for c in (1, 20)]
+    missed = [np.mean(answer[y > 0] < 0) for answer in said]
+    assert missed[1] < missed[0] / 5
+    prices = [20 * np.sum((y > 0) & (a < 0)) + np.sum((y < 0) & (a > 0)) for a in said]
+    assert prices[1] < prices[0]
+
+
+def test_equal_error_rate_of_gaussian_scores():
+    pairs, y, _ = gaussian_scores()
+    model = PairClassifier(Given(), threshold="equal_error_rate").fit(pairs, y)
+    said = model.predict(pairs)
+    both = np.mean(said[y > 0] < 0), np.mean(said[y < 0] > 0)
+    assert abs(both[0] - both[1]) < 1e-3
+    assert np.mean(both) == pytest.approx(0.1587, abs=0.005)  # of N(0, 1) beyond one
+    assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
+
+
+@pytest.mark.parametrize("calibration", ["affine", "isotonic"])
+def test_separable_pairs_stay_finite(calibration):
+    pairs = np.tile(np.arange(10.0)[:, None, None], (1, 2, 1))
+    model = PairClassifier(Given(), calibration=calibration).fit(pairs, np.repeat([-1, 1], 5))
+    assert np.isfinite(model.log_ratio(pairs * 10)).all()
+    assert model.score(pairs, np.repeat([-1, 1], 5)) == 1.0
+
+
+def test_a_classifier_of_pairs_is_copied_and_pickled_and_checked():
+    model = PairClassifier(OASIS(random_state=0).fit_pairs(PAIRS, SIGNS, X)).fit(X[PAIRS], SIGNS)
+    there = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(there.predict_proba(X[PAIRS]), model.predict_proba(X[PAIRS]))
+    np.testing.assert_array_equal(there.classes_, [-1, 1])
+    before = model.__dict__.copy()
+    for bad in ({"prior": 1.0}, {"calibration": "none"}, {"threshold": 0.5}, {"pass_cost": 0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            clone(model).set_params(**bad).fit(X[PAIRS], SIGNS)
+    with pytest.raises(ValueError, match="y has shape"):
+        model.fit(X[PAIRS], SIGNS[1:])
+    assert model.__dict__ == before
+
+
+def test_costs_that_can_be_counted():
+    assert log_ratio_cost([0.0, 0.0], [1, -1]) == 1.0
+    assert log_ratio_cost([np.log(3), -np.log(3)], [1, -1]) == pytest.approx(np.log2(4 / 3))
+    assert lml.weak_supervision.log_ratio_cost([-1000.0, 5.0], [1, -1]) > 500  # no overflow
+
+
+# --- a task of a stream -------------------------------------------------------------------
+
+
+def stream(base="oasis", sharing=0.6):
+    """A learner of one task with labels and one with triplets."""
+    learner = LifelongMetricLearner(base, sharing=sharing, random_state=0)
+    learner.partial_fit(X, (X[:, 0] > 0).astype(int), task="labels")
+    return learner.partial_fit_triplets(TRIPLETS, X, task="triplets")
+
+
+@pytest.mark.parametrize("base", LEARNERS)
+def test_a_task_given_by_triplets_is_stored_and_comes_back(base, tmp_path):
+    learner = stream(base)
+    learner.save(tmp_path / "learner.npz")
+    there = LifelongMetricLearner.load(tmp_path / "learner.npz")
+    for model in (learner, there):
+        model.partial_fit(X, (X[:, 0] > 0).astype(int), task="triplets")
+    found = there.task_metric("triplets").to_dense()
+    np.testing.assert_array_equal(found, learner.task_metric("triplets").to_dense())
+    record = there.tasks_["triplets"]
+    assert (record.n_visits, record.n_samples, record.classes) == (2, 2 * len(X), (1, 0))
+
+
+def test_triplets_as_arrays_teach_a_task_alike():
+    learner = stream(sharing=0.0)
+    other = stream(sharing=0.0).forget("triplets")
+    other.partial_fit_triplets(X[TRIPLETS], task="triplets")
+    assert other.tasks_["triplets"].n_samples == TRIPLETS.size
+    found = other.metric_matrix("triplets")
+    np.testing.assert_allclose(found, learner.metric_matrix("triplets"), atol=1e-9)
+
+
+def test_auto_follows_the_tasks_with_labels_and_grows_without_any():
+    learner = LifelongMetricLearner(random_state=0)
+    for n_others in range(3):
+        learner.partial_fit_triplets(TRIPLETS, X, task=n_others)
+        assert learner.sharing_ == pytest.approx(0.9 * n_others / (n_others + 5))
+    rng = np.random.default_rng(0)
+    noisy = rng.normal(size=X.shape)
+    for task in "ab":  # labels of noise: somebody makes mistakes
+        learner.partial_fit(noisy, np.arange(len(X)) % 2, task=task)
+    chosen = learner.sharing_
+    assert learner.partial_fit_triplets(TRIPLETS, X, task="c").sharing_ == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((TRIPLETS, X[:, :3]), "features"),
+        ((TRIPLETS, X[:5]), "numbers go from 0 to 4"),
+        ((X[PAIRS],), "triplets has shape"),
+    ],
+)
+def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
+    learner = stream()
+    before = learner.__dict__.copy()
+    with pytest.raises(ValueError, match=said):
+        learner.partial_fit_triplets(*given, task="new")
+    assert learner.__dict__ == before
+    assert list(learner.tasks_) == ["labels", "triplets"]
+
+
+def test_a_base_learner_that_needs_labels_is_refused():
+    with pytest.raises(TypeError, match="learns from labels only"):
+        stream("lmnn")
