@@ -136,7 +136,10 @@ class JointMetricsMixin(TaskMetricsMixin):
 
     @property
     def metric_type_(self) -> str:
-        """What the metrics are: "similarity" or "distance"."""
+        """What the metrics are: "similarity" or "distance".
+
+        :meta private:
+        """
         return self.metric_type
 
     def task_metric(self, task: Hashable) -> FactoredMetric:
