@@ -373,13 +373,13 @@ def test_icon_fonts_hold_the_icons_that_are_shown(tmp_path):
     (tmp_path / "page.html").write_text('<i class="fas fa-moon"></i>')
     (tmp_path / "_static" / "a.js").write_text("icon.classList.add('fa-bars')")
     rules = '.fa-moon:before{content:"\\f186"}.fa-dog:before,.fa-hound:before{content:"\\f6d3"}'
-    rest = '.fa-bars:before{content:"\\f0c9"}.box:after{content:"\\f078"}'
+    rest = '.fa-bars:before{content:"\\f0c9"}.box:after{content:"\\f078"}.bell{--icon:"\uf0f3"}'
     (tmp_path / "_static" / "a.css").write_text(rules + rest)
     app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
     lml_site.keep_shown_icons(app, None)
     for suffix in ("ttf", "woff2"):
         font = TTFont(fonts / f"fa-solid-900.{suffix}")
-        assert {code for code in font.getBestCmap()} == {0xF186, 0xF0C9, 0xF078}
+        assert {code for code in font.getBestCmap()} == {0xF186, 0xF0C9, 0xF078, 0xF0F3}
     style = (tmp_path / "_static" / "a.css").read_text()
     assert style == '.fa-moon:before{content:"\\f186"}' + rest
 

@@ -86,8 +86,10 @@ LOOK = r"""() => {
       .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth)
       .map(e => e.textContent.trim()),
     icons: [...new Set([...document.querySelectorAll('*')].flatMap(
-      e => ['::before', '::after'].map(where => getComputedStyle(e, where).content))
-      .flatMap(said => said.match(/[\ue000-\uf8ff]/g) || []))].map(icon => icon.codePointAt(0)),
+      e => ['::before', '::after'].map(where => getComputedStyle(e, where)))
+      .filter(style => style.fontFamily.includes('Font Awesome'))
+      .flatMap(style => style.content.match(/[\ue000-\uf8ff]/g) || []))]
+      .map(icon => icon.codePointAt(0)),
     tall: [...document.querySelectorAll('article h2')].filter(e => {
       const style = getComputedStyle(e);
       return e.getBoundingClientRect().height > 2.5 * parseFloat(style.lineHeight);

@@ -29,7 +29,7 @@ from sphinx.errors import ExtensionError
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*scripts/fontawesome\.js[^>]*>(?:</script>)?")
 ICON = re.compile(r"(?<![\w-])fa-([a-z0-9-]+)")
 ICON_RULE = re.compile(r'((?:\.fa-[\w-]+:before,?)+)\{content:"\\([0-9a-f]+)"\}')
-GLYPH = re.compile(r"\\(f[0-9a-f]{3})(?![0-9a-f])")  # in other rules
+GLYPH = re.compile(r"\\(f[0-9a-f]{3})(?![0-9a-f])|([\ue000-\uf8ff])")  # in other rules
 SLOT = "<img "
 LAZY = '<img loading="lazy" '
 REDIRECT = """<!DOCTYPE html>
@@ -161,7 +161,8 @@ def keep_shown_icons(app, exception) -> None:
 
     for path in static.rglob("*.css"):
         style = ICON_RULE.sub(keep, path.read_text(encoding="utf-8"))
-        glyphs.update(int(code, 16) for code in GLYPH.findall(ICON_RULE.sub("", style)))
+        for code, glyph in GLYPH.findall(ICON_RULE.sub("", style)):
+            glyphs.add(int(code, 16) if code else ord(glyph))
         path.write_text(style, encoding="utf-8")
     for path in static.rglob("webfonts/*.ttf"):
         font = TTFont(path, recalcTimestamp=False)
