@@ -223,7 +223,9 @@ def test_generated_members_are_left_out_of_the_api_page():
 )
 def test_one_setting_says_where_the_book_is_published(monkeypatch, published, base):
     monkeypatch.setenv("BOOK_REPOSITORY", published)
-    config = SimpleNamespace(html_baseurl="", html_theme_options={"logo": "a"})
+    others = "https://github.com/executablebooks/jupyter-book"  # what the builder sets by itself
+    options = {"logo": "a", "repository_url": others}
+    config = SimpleNamespace(html_baseurl="", html_theme_options=options)
     lml_site.set_addresses(None, config)
     assert config.html_baseurl == base
     assert config.html_theme_options["logo"] == "a"

@@ -62,25 +62,23 @@ search</a> finds words.</p>
 def set_addresses(app, config) -> None:
     """Where the book is published, if it is."""
     published = os.environ.get("BOOK_REPOSITORY", "")
-    if not published:
-        return
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", published):
-        raise ExtensionError(f"BOOK_REPOSITORY is {published!r}: write owner/name")
-    owner, _, name = published.partition("/")
-    config.html_baseurl = f"https://{owner.lower()}.github.io/{name}/"
-    launch = {
-        "notebook_interface": "jupyterlab",
-        "binderhub_url": "https://mybinder.org",
-        "colab_url": "https://colab.research.google.com",
-    }
-    config.html_theme_options = {
-        **config.html_theme_options,
-        "repository_url": f"https://github.com/{published}",
-        "repository_branch": "main",
-        "use_repository_button": True,
-        "use_edit_page_button": True,
-        "launch_buttons": launch,
-    }
+    options = dict(config.html_theme_options)
+    options.pop("repository_url", None)  # of another book: the default of the builder
+    if published:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", published):
+            raise ExtensionError(f"BOOK_REPOSITORY is {published!r}: write owner/name")
+        owner, _, name = published.partition("/")
+        config.html_baseurl = f"https://{owner.lower()}.github.io/{name}/"
+        options["repository_url"] = f"https://github.com/{published}"
+        options["repository_branch"] = "main"
+        options["use_repository_button"] = True
+        options["use_edit_page_button"] = True
+        options["launch_buttons"] = {
+            "notebook_interface": "jupyterlab",
+            "binderhub_url": "https://mybinder.org",
+            "colab_url": "https://colab.research.google.com",
+        }
+    config.html_theme_options = options
 
 
 def first_words(doctree) -> str:
