@@ -185,7 +185,8 @@ def pair_steps(
     -----
     Derived in chapter 42 (weak_supervision), eqs. (pairs-problem) and (pairs-step).
     """
-    left, right = X[pairs[:, 0]], X[pairs[:, 1]]
+    left = X[pairs[:, 0]]
+    right = X[pairs[:, 1]]
     sizes = np.sum(left**2, axis=1) * np.sum(right**2, axis=1)
     unit = sizes.mean()  # s^2
     scores = np.vecdot(left @ W, right)
@@ -193,7 +194,9 @@ def pair_steps(
     losses = np.zeros(len(drawn))
     steps = np.zeros(len(drawn))
     for t, pair in enumerate(drawn):
-        x, z, sign = left[pair], right[pair], signs[pair]
+        x = left[pair]
+        z = right[pair]
+        sign = signs[pair]
         losses[t] = max(0.0, 1.0 - sign * (x @ W @ z - threshold))
         if losses[t] > 0 and unit > 0:
             steps[t] = min(aggressiveness, losses[t] / (sizes[pair] + unit))
@@ -356,9 +359,10 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         counts = {1: np.count_nonzero(signs > 0), -1: np.count_nonzero(signs < 0)}
         if self.calibration == "affine":
             # scores of spread one; the tiny ridge keeps separable pairs finite
-            fitted.center_, fitted.scale_ = scores.mean(), scores.std() or 1.0
+            fitted.center_ = scores.mean()
+            fitted.scale_ = scores.std() or 1.0
             model = LogisticRegression(C=1e4, class_weight="balanced", tol=1e-8, max_iter=1000)
-            fitted.calibrator_ = model.fit(self._column(fitted, scores), signs)
+            fitted.calibrator_ = model.fit(fitted._column(scores), signs)
         else:
             weights = 1.0 / np.where(signs > 0, counts[1], counts[-1])
             least = 1.0 / (len(signs) + 2)  # no pair is certain
@@ -377,15 +381,14 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         where = {} if self.task is None else {"task": self.task}
         return self.learner.pair_score(pairs, **where)
 
-    @staticmethod
-    def _column(fitted: Any, scores: Floats) -> Floats:
-        """Scores of mean zero and spread one, (n_pairs, 1)."""
-        return ((scores - fitted.center_) / fitted.scale_)[:, None]
+    def _column(self, scores: Floats) -> Floats:
+        """Scores of mean zero and spread one on the pairs of `fit`, (n_pairs, 1)."""
+        return ((scores - self.center_) / self.scale_)[:, None]
 
     def _calibrated(self, scores: Floats) -> Floats:
         """Log ratios of scores."""
         if isinstance(self.calibrator_, LogisticRegression):
-            return self.calibrator_.decision_function(self._column(self, scores))
+            return self.calibrator_.decision_function(self._column(scores))
         return logit(self.calibrator_.predict(scores))
 
     def log_ratio(self, pairs: ArrayLike) -> Floats:
