@@ -228,13 +228,29 @@ def test_separable_pairs_stay_finite(calibration):
     assert model.score(pairs, np.repeat([-1, 1], 5)) == 1.0
 
 
+def test_isotonic_ratios_know_neither_the_numbers_of_labels_nor_certainty():
+    """Counted by hand: equal scores say nothing, and the ends are those of n + 2 pairs."""
+    pairs = np.tile(np.repeat([0.0, 1.0, 2.0], [4, 9, 2])[:, None, None], (1, 2, 1))
+    y = np.array([-1] * 4 + [1, 1, 1, -1, -1, -1, -1, -1, -1] + [1] * 2)  # 5 similar, 10 not
+    model = PairClassifier(Given(), calibration="isotonic").fit(pairs, y)
+    middle = np.log((3 / 5) / (6 / 10))  # shares of each kind that score one
+    end = np.log(16)  # 1 - 1/17 against 1/17
+    np.testing.assert_allclose(model.log_ratio(pairs[[0, 4, -1]]), [-end, middle, end], atol=1e-9)
+
+
 def test_a_classifier_of_pairs_is_copied_and_pickled_and_checked():
     model = PairClassifier(OASIS(random_state=0).fit_pairs(PAIRS, SIGNS, X)).fit(X[PAIRS], SIGNS)
     there = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(there.predict_proba(X[PAIRS]), model.predict_proba(X[PAIRS]))
     np.testing.assert_array_equal(there.classes_, [-1, 1])
     before = model.__dict__.copy()
-    for bad in ({"prior": 1.0}, {"calibration": "none"}, {"threshold": 0.5}, {"pass_cost": 0}):
+    for bad in (
+        {"prior": 1.0},
+        {"calibration": "none"},
+        {"threshold": 0.5},
+        {"pass_cost": 0},
+        {"miss_cost": 0},
+    ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             clone(model).set_params(**bad).fit(X[PAIRS], SIGNS)
     with pytest.raises(ValueError, match="y has shape"):
