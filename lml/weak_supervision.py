@@ -7,7 +7,7 @@
 
 import copy
 from collections.abc import Hashable
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -149,9 +149,9 @@ class TripletLearnerMixin:
         self.__dict__ = fitted.__dict__
         return self
 
-    def _learn_triplets(self, X: Matrix, triplets: Indices) -> None:
-        """Set what is learned from checked triplets; the learner gives it."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what the learner brings: it sets what is learned from checked triplets
+
+        def _learn_triplets(self, X: Matrix, triplets: Indices) -> None: ...
 
 
 # book/weak_supervision.ipynb#pairs
