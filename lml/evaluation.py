@@ -467,13 +467,12 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
                 f"reduction={self.reduction!r} has no effect without a bound: give max_references"
                 " or max_per_class"
             )
-        parts = _by_task(task, tasks)
+        parts = _by_task(X, task, tasks)
         X = self._check_rows(X, replaced=parts if anew else ())
         labels = as_labels(y)
         for label in encode_labels(labels)[1]:
             check_name(label, f"label {label!r}")
-        named = X if tasks is None else range(sum(map(len, parts.values())))
-        check_consistent_length(X, labels, named)
+        check_consistent_length(X, labels)
         kept = {} if self._tasks is None else self._current()
         rng = check_random_state(self.random_state)
         for name, own in parts.items():
@@ -609,8 +608,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         X = self._check_rows(X)
         if tasks is None:
             return self._predict(X, task)
-        parts = _by_task(task, tasks)
-        check_consistent_length(X, range(sum(map(len, parts.values()))))
+        parts = _by_task(X, task, tasks)
         found: list[Any] = [None] * X.shape[0]
         for name, own in parts.items():
             for row, label in zip(own, self._predict(X[own], name).tolist()):
@@ -712,14 +710,16 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
-def _by_task(task: Any, tasks: Iterable[Hashable] | None) -> dict[Hashable, Any]:
+def _by_task(X: MatrixLike, task: Any, tasks: Iterable[Hashable] | None) -> dict[Hashable, Any]:
     """The samples of each task: all of one, or the numbers of those of each of several."""
     if tasks is None:
         check_task(task)
         return {task: slice(None)}
     if task is not None:
         raise ValueError(f"task={task!r} and tasks are given: give one of them")
-    return dict(samples_by_task(task_names(tasks)))
+    names = task_names(tasks)
+    check_consistent_length(X, names)
+    return dict(samples_by_task(names))
 
 
 def _tasks_of(learner: Any) -> Collection[Hashable]:
