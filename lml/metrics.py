@@ -69,6 +69,7 @@ def _read_only(A: Matrix) -> Matrix:
     return A
 
 
+# book/metrics.ipynb#the-factored-form
 class FactoredMetric:
     """A metric M = alpha I + F' C F, kept as its three parts.
 
