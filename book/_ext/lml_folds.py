@@ -111,8 +111,9 @@ def folds(cell: Cell) -> list[Fold]:
     units = list(_units(tree, cell))
     whole = _whole(tree, cell) or (all(u.category for u in units) and _said(units))
     if FOLDED in cell.tags:
-        names = dict.fromkeys(unit.name for unit in units if unit.name)
-        whole = whole or " of ".join(["code", ", ".join(names)] if names else ["code"])
+        names = list(_defined(tree))
+        checks = not cell.exported and CHECKS.search(cell.source)
+        whole = whole or (f"code of {', '.join(names)}" if names else CHECK if checks else "code")
     if whole and not _begins_public_class(tree, cell):
         return [Fold(0, len(cell.lines) - 1, whole)]
     found = []
@@ -124,6 +125,15 @@ def folds(cell: Cell) -> list[Fold]:
         if long:
             found.append(Fold(first, last, _said(run)))
     return found
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Names of what a cell defines; of a class that it continues, those of the members."""
+    for node in tree.body:
+        if continues(node):
+            yield from (member.name for member in node.body if isinstance(member, ast.FunctionDef))
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node.name
 
 
 def _begins_public_class(tree: ast.Module, cell: Cell) -> bool:
