@@ -14,13 +14,12 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
-from scipy.linalg.blas import dsyr2k, dtrmm
 from sklearn.exceptions import ConvergenceWarning
 
 from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1
 from lml.utils.linalg import scaled, scaled_norm
-from lml.utils.typing import Floats, Indices
+from lml.utils.typing import Floats
 from lml.utils.validation import check_dense, optional, real, whole
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista", "fista_iterates"]
@@ -319,69 +318,6 @@ def fista(
     )
 
 
-# book/coding.ipynb#symmetric-codes-half-of-the-numbers
-class _HalfLoss:
-    """`CodeLoss` of a symmetric code that is given by half of its numbers."""
-
-    def __init__(self, loss: CodeLoss) -> None:
-        d = len(loss.gram)
-        i, j = np.triu_indices(d, 1)
-        self.places: Indices = np.concatenate([np.arange(d) * (d + 1), i * d + j])
-        self.roots: Floats = np.repeat([1.0, np.sqrt(2.0)], [d, len(i)])
-        self.shares = self.roots / 2  # of a number in X
-        self.gram = np.asfortranarray(loss.gram)
-        self.constant = loss.constant
-        self.target = self.pack(loss.projected)
-        self.triangle = np.zeros((d, d))
-
-    def pack(self, W: Floats) -> Floats:
-        """The vector of a symmetric matrix."""
-        return self.roots * W.ravel().take(self.places)
-
-    def _fill(self, w: Floats) -> Floats:
-        """The triangle X of a vector."""
-        self.triangle.ravel()[self.places] = w * self.shares
-        return self.triangle
-
-    def unpack(self, w: Floats) -> Floats:
-        """The symmetric matrix of a vector."""
-        X = self._fill(w)
-        return X + X.T
-
-    def __call__(self, w: Floats) -> tuple[float, Floats]:
-        left = dtrmm(1.0, self._fill(w).T, self.gram, side=1, lower=1)  # columns first: X' is X
-        gradient = self.pack(dsyr2k(1.0, left, self.gram, lower=1).T)
-        gradient -= self.target
-        inner = np.vdot(w, gradient) - np.vdot(w, self.target)
-        return float(0.5 * inner + self.constant), gradient
-
-
-# book/coding.ipynb#symmetric-codes-half-of-the-numbers
-class _HalfL1:
-    """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
-
-    def __init__(self, strength: float, d: int) -> None:
-        self.strength = float(np.sqrt(2.0) * strength)
-        self.d = d
-
-    def value(self, w: Floats) -> float:
-        return self.strength * float(np.abs(w[self.d :]).sum())
-
-    def prox(self, w: Floats, step: float) -> Floats:
-        out = w.copy()
-        cut = step * self.strength
-        out[self.d :] -= w[self.d :].clip(-cut, cut)
-        return out
-
-    def kkt_residual(self, w: Floats, gradient: Floats) -> float:
-        off = w[self.d :]
-        slope = gradient[self.d :]
-        away = gradient.copy()
-        at_zero = np.maximum(np.abs(slope) - self.strength, 0.0)
-        away[self.d :] = np.where(off == 0, at_zero, slope + self.strength * np.sign(off))
-        return scaled_norm(away)
-
-
 # book/coding.ipynb#the-package-s-function
 def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
     """The smooth part of the coding problem for the symmetric part of a target.
@@ -513,11 +449,10 @@ def code_metric(
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
         start = OffDiagonalL1(code_penalty).prox(smooth.projected)
-    half = _HalfLoss(smooth)
     result = fista(
-        half,
-        _HalfL1(code_penalty, d),
-        half.pack(start),
+        smooth,
+        OffDiagonalL1(code_penalty),
+        start,
         step=curvature**-2,
         tol=tol,
         max_iter=max_iter,
@@ -533,4 +468,4 @@ def code_metric(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return replace(result, code=half.unpack(result.code) if result.n_iter else start)
+    return replace(result, code=(result.code + result.code.T) / 2)  # symmetric to the last bit
