@@ -18,7 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1
-from lml.utils.linalg import scaled, scaled_norm
 from lml.utils.typing import Floats
 from lml.utils.validation import check_dense, optional, real, whole
 
@@ -107,7 +106,7 @@ def _proximal_step(
             bend = 0.5 * np.vdot(turn, move)
             noise = 0.0
             if bend > limit:
-                noise = 8 * _EPS * scaled_norm(gradient_V) * scaled_norm(move)
+                noise = float(8 * _EPS * np.linalg.norm(gradient_V) * np.linalg.norm(move))
         else:
             bend = value - value_V - np.vdot(gradient_V, move)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
@@ -115,15 +114,6 @@ def _proximal_step(
             break
         step = step / 2
     return P, value, gradient, step, move, turn
-
-
-# book/coding.ipynb#fista
-def _against(back: Floats, move: Floats) -> bool:
-    """Whether two directions have a negative inner product, of any size."""
-    total = np.vdot(back, move)
-    if not 1e-250 < abs(total) < np.inf:
-        total = np.sum(scaled(back)[0] * scaled(move)[0])
-    return bool(total < 0.0)
 
 
 # book/coding.ipynb#fista
@@ -189,7 +179,7 @@ def fista_iterates(
         following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (t - 1.0) / following
         t = following
-        if restart and _against(move, last):
+        if restart and np.vdot(move, last) < 0.0:  # uphill
             t = 1.0
             momentum = 0.0
 
@@ -291,7 +281,7 @@ def fista(
     optional(real(0)).check("scale", scale)
     W = check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
     if scale is None:
-        scale = scaled_norm(smooth(np.zeros_like(W))[1])
+        scale = float(np.linalg.norm(smooth(np.zeros_like(W))[1]))
     history = []
     iterates = fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
@@ -344,25 +334,6 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
         projected=(projected + projected.T) / 2,
         constant=0.5 * target.inner(target),
     )
-
-
-# book/coding.ipynb#the-package-s-function
-def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
-    """Scale of the KKT residual and norm of A; an error where squares leave the floats."""
-    gram_size = scaled_norm(smooth.gram)
-    projected_size = scaled_norm(smooth.projected)
-    with np.errstate(over="ignore"):
-        squares = np.array([gram_size, projected_size]) ** 2
-    overflow = not np.isfinite([*squares, smooth.constant]).all()
-    if overflow or (gram_size == 0.0 and L.any()):
-        raise ValueError(
-            f"dictionary has entries up to {abs(L).max():.1e} and target has the norm"
-            f" {np.sqrt(2 * smooth.constant):.1e}, whose squares"
-            f" {'overflow' if overflow else 'vanish'}: rescale them"
-        )
-    curvature = linalg.norm(smooth.gram, 2)
-    rounding = np.finfo(float).eps * curvature * np.sqrt(2 * smooth.constant)  # of L M L'
-    return float(max(projected_size, rounding)), max(curvature, np.finfo(float).tiny ** 0.5)
 
 
 # book/coding.ipynb#the-package-s-function
@@ -443,9 +414,11 @@ def code_metric(
         )
     start = start / 2 + start.T / 2
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        smooth = code_loss(L, target)
-    scale, curvature = _scale_and_curvature(L, smooth)
+    smooth = code_loss(L, target)
+    # the residual's unit, at least the rounding of L M L'; the step is 1 / ||A||^2
+    size = linalg.norm(smooth.gram, 2)
+    rounding = _EPS * size * np.sqrt(2 * smooth.constant)
+    scale = max(float(np.linalg.norm(smooth.projected)), rounding)
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
         start = OffDiagonalL1(code_penalty).prox(smooth.projected)
@@ -453,7 +426,7 @@ def code_metric(
         smooth,
         OffDiagonalL1(code_penalty),
         start,
-        step=curvature**-2,
+        step=max(size, np.finfo(float).tiny ** 0.5) ** -2,
         tol=tol,
         max_iter=max_iter,
         scale=scale,

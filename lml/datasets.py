@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import sys
 import tarfile
-import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,8 +79,6 @@ class Task:
     ------
     ValueError
         If samples and labels of a part, or the features of two parts, do not fit together.
-    TypeError
-        If a part is not an array.
 
     Examples
     --------
@@ -99,25 +96,15 @@ class Task:
     centered: bool = False
 
     def __post_init__(self) -> None:
+        n_features = self.X_train.shape[1:]
         for part in ("train", "validation", "test"):
             X = getattr(self, f"X_{part}")
             y = getattr(self, f"y_{part}")
-            if not (hasattr(X, "ndim") and hasattr(y, "ndim")):
-                raise TypeError(
-                    f"X_{part} and y_{part} of task {self.name!r} are of type {type(X).__name__}"
-                    f" and {type(y).__name__}: give arrays"
-                )
-            if np.ma.is_masked(X) or np.ma.is_masked(y):
-                raise ValueError(f"{part} samples of task {self.name!r} have masked entries")
-            if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
+            if X.ndim != 2 or y.ndim != 1 or X.shape != (len(y), *n_features):
                 raise ValueError(
                     f"X_{part} and y_{part} of task {self.name!r} have shapes {X.shape} and"
-                    f" {y.shape}: give a matrix and a vector with one label for each sample"
-                )
-            if X.shape[1] != self.X_train.shape[1]:
-                raise ValueError(
-                    f"X_{part} of task {self.name!r} has {X.shape[1]} features, X_train has"
-                    f" {self.X_train.shape[1]}: give the three parts the same features"
+                    f" {y.shape}, X_train has {self.X_train.shape}: give matrices of the same"
+                    " features, and a vector with one label for each sample"
                 )
 
     def __repr__(self) -> str:
@@ -178,16 +165,6 @@ def _part_size(n_samples: int, size: float, argument: str) -> int:
     return int(size) if is_whole(size) else round(size * n_samples)
 
 
-def _check_parts(n_samples: int, n_train: int, n_validation: int, **sizes: Any) -> None:
-    """Refuse a split that leaves no training sample or no test sample."""
-    if n_train < 1 or n_train + n_validation >= n_samples:
-        asked = " and ".join(f"{argument}={size!r}" for argument, size in sizes.items())
-        raise ValueError(
-            f"{asked} ask for {n_train} training and {n_validation} validation samples of"
-            f" {n_samples}: leave a training sample and a test sample"
-        )
-
-
 def split_samples(
     n_samples: int, train_size: float, validation_size: float, random_state: Seed
 ) -> list[Indices]:
@@ -219,8 +196,12 @@ def split_samples(
     """
     n_train = _part_size(n_samples, train_size, "train_size")
     n_validation = _part_size(n_samples, validation_size, "validation_size")
-    sizes = {"train_size": train_size, "validation_size": validation_size}
-    _check_parts(n_samples, n_train, n_validation, **sizes)
+    if n_train < 1 or n_train + n_validation >= n_samples:
+        raise ValueError(
+            f"train_size={train_size!r} and validation_size={validation_size!r} ask for {n_train}"
+            f" training and {n_validation} validation samples of {n_samples}: leave a training"
+            " sample and a test sample"
+        )
     order = check_random_state(random_state).permutation(n_samples)
     return np.split(order, [n_train, n_train + n_validation])
 
@@ -870,9 +851,6 @@ def _retrieve(source: Source) -> list[bytes]:
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
     _cache().mkdir(parents=True, exist_ok=True)
-    for stray in _cache().glob(".*.tmp"):  # of a process that was killed while it wrote
-        if stray.stat().st_mtime < time.time() - 60:  # a write takes a moment
-            stray.unlink(missing_ok=True)
     for file, arrays in files.items():
         packed = io.BytesIO()
         np.savez_compressed(packed, **arrays)  # takes long: in memory, where a kill leaves nothing
@@ -1010,10 +988,7 @@ def load_usps_tasks(
         own = np.flatnonzero((arrays["split"] == 0) & np.isin(y, digits))
         n_learning = _part_size(len(own), train_size, "train_size")
         n_validation = _part_size(n_learning, validation_share, "validation_share")
-        n_train = n_learning - n_validation
-        sizes = {"train_size": train_size, "validation_share": validation_share}
-        _check_parts(len(own), n_train, n_validation, **sizes)
-        parts = split_samples(len(own), n_train, n_validation, rng)
+        parts = split_samples(len(own), n_learning - n_validation, n_validation, rng)
         tasks.append(make_task(name, X[own], y[own], parts, _center if center else None))
     return tasks
 

