@@ -9,7 +9,7 @@ minus the gradient to the subdifferential of the penalty.
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,14 +73,6 @@ class _Proximal(Protocol):
     """What a proximal step asks of a penalty."""
 
     def prox(self, W: Floats, step: float, /) -> Floats: ...
-
-
-class _Penalty(_Proximal, Protocol):
-    """What the solver asks of a penalty."""
-
-    def value(self, W: Floats) -> float: ...
-
-    def kkt_residual(self, W: Floats, gradient: Floats) -> float: ...
 
 
 # book/coding.ipynb#the-proximal-gradient-step
@@ -219,7 +211,7 @@ class CodingResult:
 # book/coding.ipynb#when-to-stop-a-certificate
 def fista(
     smooth: _Smooth,
-    penalty: _Penalty,
+    penalty: Any,
     init: ArrayLike,
     step: float = 1.0,
     tol: float = 1e-8,

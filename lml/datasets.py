@@ -18,7 +18,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -272,23 +271,15 @@ def _standardize(parts: list[Matrix]) -> list[Matrix]:
 
 
 # book/datasets.ipynb#preprocessing-without-a-leak
-def _weigh(parts: list[Matrix], weighting: str, unit_rows: bool) -> list[Matrix]:
-    """tf-idf weights (of the first part), 0/1 entries or counts; samples of unit length.
+def _tf_idf(parts: list[Matrix]) -> list[Matrix]:
+    """tf-idf weights with document frequencies of the first part; samples of unit length.
 
     Derived in chapter 2 (datasets), eq. (datasets-tfidf).
     """
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
-    steps: list[Callable[[Matrix], Matrix]] = []
-    if weighting == "tfidf":
-        scheme = TfidfTransformer(norm=None).fit(parts[0])
-        steps.append(lambda part: sparse.csr_array(scheme.transform(part)))
-    elif weighting == "binary":
-        steps.append(lambda part: part.sign())
-    if unit_rows:
-        steps.append(normalize)
-    for step in steps:  # scikit-learn refuses an empty part
-        parts = [step(part) if part.shape[0] else part for part in parts]
-    return parts
+    weights = TfidfTransformer().fit(parts[0])
+    # scikit-learn refuses an empty part
+    return [sparse.csr_array(weights.transform(part)) if part.shape[0] else part for part in parts]
 
 
 # book/datasets.ipynb#the-running-example
@@ -1054,8 +1045,6 @@ def load_sentiment_tasks(
     split: str = "random",
     train_size: float = 0.5,
     validation_size: float = 0.25,
-    weighting: str = "tfidf",
-    unit_rows: bool = True,
     download_if_missing: bool = True,
 ) -> list[Task]:
     """The Sentiment reviews as four tasks: books, dvd, electronics, kitchen.
@@ -1064,17 +1053,13 @@ def load_sentiment_tasks(
     ----------
     features : {"words200", "raw"}, default="words200"
         "words200" is the paper's form, dense, 1600 samples a task: z-scores, then unit length.
-        "raw" has counts of 35,846 words and word pairs, CSR, 2000 samples a task.
+        "raw" has tf-idf weights of 35,846 words and word pairs, CSR, 2000 samples a task.
     random_state : int, RandomState instance or None, default=None
         Seed of random splits.
     split : {"random", "authors"}, default="random"
         "authors" is the split stored with "words200" (800, 400, 400); it uses no seed.
     train_size, validation_size : float in [0, 1) or int, default=0.5 and 0.25
         Share or number of a task's samples in the parts of a random split.
-    weighting : {"tfidf", "binary", "counts"}, default="tfidf"
-        Weights of "raw"; document frequencies are counted in the training samples.
-    unit_rows : bool, default=True
-        Whether the samples of "raw" are divided by their length.
     download_if_missing : bool, default=True
         Whether a copy may be downloaded; if not, a missing file is an OSError.
 
@@ -1098,7 +1083,6 @@ def load_sentiment_tasks(
     one_of("words200", "raw").check("features", features)
     splits = ("random", "authors") if features == "words200" else ("random",)
     one_of(*splits).check("split", split)
-    one_of("tfidf", "binary", "counts").check("weighting", weighting)
     files = load_arrays(f"sentiment_{features}", download_if_missing)
     if features == "raw":
         counts = [
@@ -1108,7 +1092,7 @@ def load_sentiment_tasks(
         X = sparse.vstack(counts, format="csr")
         y = np.concatenate([a["y"] for a in files])
         task = np.repeat(np.arange(len(files)), [len(a["y"]) for a in files])
-        preprocess: Any = partial(_weigh, weighting=weighting, unit_rows=unit_rows)
+        preprocess = _tf_idf
     else:
         X = files[0]["X"]
         y = files[0]["y"]

@@ -235,12 +235,13 @@ def _noted(
     state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
 ) -> TaskRecord:
     """The record of a task after a visit."""
-    known = state.tasks.get(task)
+    new = TaskRecord(state.number(task), classes=(), n_samples=0, n_visits=0, sharing=sharing)
+    known = state.tasks.get(task, new)
     return TaskRecord(
-        number=state.number(task),
-        classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
-        n_samples=n_samples + (known.n_samples if known else 0),
-        n_visits=1 + (known.n_visits if known else 0),
+        number=known.number,
+        classes=tuple(dict.fromkeys((*known.classes, *labels))),
+        n_samples=known.n_samples + n_samples,
+        n_visits=known.n_visits + 1,
         sharing=sharing,
     )
 

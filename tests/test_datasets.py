@@ -311,21 +311,15 @@ def test_a_constant_word_is_only_centred(monkeypatch):
     np.testing.assert_allclose(np.vstack(samples(task)), expected, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("weighting", ["tfidf", "binary", "counts"])
-@pytest.mark.parametrize("unit_rows", [True, False])
-def test_weights_by_hand_stay_sparse(weighting, unit_rows, made_up_files):
-    options = {"weighting": weighting, "unit_rows": unit_rows, "validation_size": 0}
-    task = load_sentiment_tasks("raw", random_state=0, **options)[0]
+def test_weights_by_hand_stay_sparse(made_up_files):
+    task = load_sentiment_tasks("raw", random_state=0, validation_size=0)[0]
     assert all(sparse.issparse(X) and X.format == "csr" for X in samples(task))
     train, _, test = split_samples(20, 0.5, 0, 0)
     counts = made_up_counts().astype(float)
     idf = 1 + np.log(11 / (1 + (counts[train] > 0).sum(axis=0)))
-    expected = {"tfidf": counts * idf, "binary": counts > 0, "counts": counts}[weighting][
-        test
-    ] * 1.0
-    if unit_rows:
-        norms = np.linalg.norm(expected, axis=1)[:, None]
-        expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 0)
+    expected = (counts * idf)[test]
+    norms = np.linalg.norm(expected, axis=1)[:, None]
+    expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 0)
     np.testing.assert_allclose(task.X_test.toarray(), expected)
     assert task.X_validation.shape == (0, 5)
 
@@ -483,8 +477,6 @@ def test_unknown_options_before_any_file_is_touched(monkeypatch):
         load_sentiment_tasks("bert")
     with pytest.raises(ValueError, match="split='authors': give one of"):
         load_sentiment_tasks("raw", split="authors")
-    with pytest.raises(ValueError, match="weighting='bm25': give one of"):
-        load_sentiment_tasks("raw", weighting="bm25")
 
 
 def test_an_unknown_collection():
