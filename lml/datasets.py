@@ -99,6 +99,8 @@ class Task:
         for part in ("train", "validation", "test"):
             X = getattr(self, f"X_{part}")
             y = getattr(self, f"y_{part}")
+            if np.ma.is_masked(X) or np.ma.is_masked(y):
+                raise ValueError(f"{part} samples of task {self.name!r} have masked entries")
             if X.ndim != 2 or y.ndim != 1 or X.shape != (len(y), *n_features):
                 raise ValueError(
                     f"X_{part} and y_{part} of task {self.name!r} have shapes {X.shape} and"

@@ -366,6 +366,8 @@ def test_task_checks_its_parts():
         Task("t", X, y, X, y, X[:, :1], y)
     with pytest.raises(ValueError, match="X_train"):
         Task("t", X, y[:, None], X, y, X, y)
+    with pytest.raises(ValueError, match="test samples of task 't' have masked entries"):
+        Task("t", X, y, X, y, np.ma.masked_array(X, mask=True), y)
 
 
 def test_tasks_hold_arrays_with_labels_of_any_type():
