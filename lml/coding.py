@@ -9,18 +9,16 @@ minus the gradient to the subdifferential of the penalty.
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
-from scipy.linalg.blas import dsyr2k, dtrmm
 from sklearn.exceptions import ConvergenceWarning
 
 from lml.metrics import FactoredMetric
 from lml.penalties import OffDiagonalL1
-from lml.utils.linalg import scaled, scaled_norm
-from lml.utils.typing import Floats, Indices
+from lml.utils.typing import Floats
 from lml.utils.validation import check_dense, optional, real, whole
 
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista", "fista_iterates"]
@@ -77,14 +75,6 @@ class _Proximal(Protocol):
     def prox(self, W: Floats, step: float, /) -> Floats: ...
 
 
-class _Penalty(_Proximal, Protocol):
-    """What the solver asks of a penalty."""
-
-    def value(self, W: Floats) -> float: ...
-
-    def kkt_residual(self, W: Floats, gradient: Floats) -> float: ...
-
-
 # book/coding.ipynb#the-proximal-gradient-step
 def _proximal_step(
     smooth: _Smooth,
@@ -108,7 +98,7 @@ def _proximal_step(
             bend = 0.5 * np.vdot(turn, move)
             noise = 0.0
             if bend > limit:
-                noise = 8 * _EPS * scaled_norm(gradient_V) * scaled_norm(move)
+                noise = float(8 * _EPS * np.linalg.norm(gradient_V) * np.linalg.norm(move))
         else:
             bend = value - value_V - np.vdot(gradient_V, move)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
@@ -116,15 +106,6 @@ def _proximal_step(
             break
         step = step / 2
     return P, value, gradient, step, move, turn
-
-
-# book/coding.ipynb#fista
-def _against(back: Floats, move: Floats) -> bool:
-    """Whether two directions have a negative inner product, of any size."""
-    total = np.vdot(back, move)
-    if not 1e-250 < abs(total) < np.inf:
-        total = np.sum(scaled(back)[0] * scaled(move)[0])
-    return bool(total < 0.0)
 
 
 # book/coding.ipynb#fista
@@ -190,7 +171,7 @@ def fista_iterates(
         following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (t - 1.0) / following
         t = following
-        if restart and _against(move, last):
+        if restart and np.vdot(move, last) < 0.0:  # uphill
             t = 1.0
             momentum = 0.0
 
@@ -230,7 +211,7 @@ class CodingResult:
 # book/coding.ipynb#when-to-stop-a-certificate
 def fista(
     smooth: _Smooth,
-    penalty: _Penalty,
+    penalty: Any,
     init: ArrayLike,
     step: float = 1.0,
     tol: float = 1e-8,
@@ -292,7 +273,7 @@ def fista(
     optional(real(0)).check("scale", scale)
     W = check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
     if scale is None:
-        scale = scaled_norm(smooth(np.zeros_like(W))[1])
+        scale = float(np.linalg.norm(smooth(np.zeros_like(W))[1]))
     history = []
     iterates = fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
@@ -317,69 +298,6 @@ def fista(
         objective_history=np.array(history),
         step=last_step,
     )
-
-
-# book/coding.ipynb#symmetric-codes-half-of-the-numbers
-class _HalfLoss:
-    """`CodeLoss` of a symmetric code that is given by half of its numbers."""
-
-    def __init__(self, loss: CodeLoss) -> None:
-        d = len(loss.gram)
-        i, j = np.triu_indices(d, 1)
-        self.places: Indices = np.concatenate([np.arange(d) * (d + 1), i * d + j])
-        self.roots: Floats = np.repeat([1.0, np.sqrt(2.0)], [d, len(i)])
-        self.shares = self.roots / 2  # of a number in X
-        self.gram = np.asfortranarray(loss.gram)
-        self.constant = loss.constant
-        self.target = self.pack(loss.projected)
-        self.triangle = np.zeros((d, d))
-
-    def pack(self, W: Floats) -> Floats:
-        """The vector of a symmetric matrix."""
-        return self.roots * W.ravel().take(self.places)
-
-    def _fill(self, w: Floats) -> Floats:
-        """The triangle X of a vector."""
-        self.triangle.ravel()[self.places] = w * self.shares
-        return self.triangle
-
-    def unpack(self, w: Floats) -> Floats:
-        """The symmetric matrix of a vector."""
-        X = self._fill(w)
-        return X + X.T
-
-    def __call__(self, w: Floats) -> tuple[float, Floats]:
-        left = dtrmm(1.0, self._fill(w).T, self.gram, side=1, lower=1)  # columns first: X' is X
-        gradient = self.pack(dsyr2k(1.0, left, self.gram, lower=1).T)
-        gradient -= self.target
-        inner = np.vdot(w, gradient) - np.vdot(w, self.target)
-        return float(0.5 * inner + self.constant), gradient
-
-
-# book/coding.ipynb#symmetric-codes-half-of-the-numbers
-class _HalfL1:
-    """`OffDiagonalL1` of a symmetric code (d, d) that is given by half of its numbers."""
-
-    def __init__(self, strength: float, d: int) -> None:
-        self.strength = float(np.sqrt(2.0) * strength)
-        self.d = d
-
-    def value(self, w: Floats) -> float:
-        return self.strength * float(np.abs(w[self.d :]).sum())
-
-    def prox(self, w: Floats, step: float) -> Floats:
-        out = w.copy()
-        cut = step * self.strength
-        out[self.d :] -= w[self.d :].clip(-cut, cut)
-        return out
-
-    def kkt_residual(self, w: Floats, gradient: Floats) -> float:
-        off = w[self.d :]
-        slope = gradient[self.d :]
-        away = gradient.copy()
-        at_zero = np.maximum(np.abs(slope) - self.strength, 0.0)
-        away[self.d :] = np.where(off == 0, at_zero, slope + self.strength * np.sign(off))
-        return scaled_norm(away)
 
 
 # book/coding.ipynb#the-package-s-function
@@ -408,25 +326,6 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
         projected=(projected + projected.T) / 2,
         constant=0.5 * target.inner(target),
     )
-
-
-# book/coding.ipynb#the-package-s-function
-def _scale_and_curvature(L: Floats, smooth: CodeLoss) -> tuple[float, float]:
-    """Scale of the KKT residual and norm of A; an error where squares leave the floats."""
-    gram_size = scaled_norm(smooth.gram)
-    projected_size = scaled_norm(smooth.projected)
-    with np.errstate(over="ignore"):
-        squares = np.array([gram_size, projected_size]) ** 2
-    overflow = not np.isfinite([*squares, smooth.constant]).all()
-    if overflow or (gram_size == 0.0 and L.any()):
-        raise ValueError(
-            f"dictionary has entries up to {abs(L).max():.1e} and target has the norm"
-            f" {np.sqrt(2 * smooth.constant):.1e}, whose squares"
-            f" {'overflow' if overflow else 'vanish'}: rescale them"
-        )
-    curvature = linalg.norm(smooth.gram, 2)
-    rounding = np.finfo(float).eps * curvature * np.sqrt(2 * smooth.constant)  # of L M L'
-    return float(max(projected_size, rounding)), max(curvature, np.finfo(float).tiny ** 0.5)
 
 
 # book/coding.ipynb#the-package-s-function
@@ -507,18 +406,19 @@ def code_metric(
         )
     start = start / 2 + start.T / 2
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-        smooth = code_loss(L, target)
-    scale, curvature = _scale_and_curvature(L, smooth)
+    smooth = code_loss(L, target)
+    # the residual's unit, at least the rounding of L M L'; the step is 1 / ||A||^2
+    size = linalg.norm(smooth.gram, 2)
+    rounding = _EPS * size * np.sqrt(2 * smooth.constant)
+    scale = max(float(np.linalg.norm(smooth.projected)), rounding)
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
         start = OffDiagonalL1(code_penalty).prox(smooth.projected)
-    half = _HalfLoss(smooth)
     result = fista(
-        half,
-        _HalfL1(code_penalty, d),
-        half.pack(start),
-        step=curvature**-2,
+        smooth,
+        OffDiagonalL1(code_penalty),
+        start,
+        step=max(size, np.finfo(float).tiny ** 0.5) ** -2,
         tol=tol,
         max_iter=max_iter,
         scale=scale,
@@ -533,4 +433,4 @@ def code_metric(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return replace(result, code=half.unpack(result.code) if result.n_iter else start)
+    return replace(result, code=(result.code + result.code.T) / 2)  # symmetric to the last bit

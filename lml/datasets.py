@@ -14,12 +14,10 @@ import multiprocessing
 import os
 import sys
 import tarfile
-import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -80,8 +78,6 @@ class Task:
     ------
     ValueError
         If samples and labels of a part, or the features of two parts, do not fit together.
-    TypeError
-        If a part is not an array.
 
     Examples
     --------
@@ -99,25 +95,17 @@ class Task:
     centered: bool = False
 
     def __post_init__(self) -> None:
+        n_features = self.X_train.shape[1:]
         for part in ("train", "validation", "test"):
             X = getattr(self, f"X_{part}")
             y = getattr(self, f"y_{part}")
-            if not (hasattr(X, "ndim") and hasattr(y, "ndim")):
-                raise TypeError(
-                    f"X_{part} and y_{part} of task {self.name!r} are of type {type(X).__name__}"
-                    f" and {type(y).__name__}: give arrays"
-                )
             if np.ma.is_masked(X) or np.ma.is_masked(y):
                 raise ValueError(f"{part} samples of task {self.name!r} have masked entries")
-            if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
+            if X.ndim != 2 or y.ndim != 1 or X.shape != (len(y), *n_features):
                 raise ValueError(
                     f"X_{part} and y_{part} of task {self.name!r} have shapes {X.shape} and"
-                    f" {y.shape}: give a matrix and a vector with one label for each sample"
-                )
-            if X.shape[1] != self.X_train.shape[1]:
-                raise ValueError(
-                    f"X_{part} of task {self.name!r} has {X.shape[1]} features, X_train has"
-                    f" {self.X_train.shape[1]}: give the three parts the same features"
+                    f" {y.shape}, X_train has {self.X_train.shape}: give matrices of the same"
+                    " features, and a vector with one label for each sample"
                 )
 
     def __repr__(self) -> str:
@@ -178,16 +166,6 @@ def _part_size(n_samples: int, size: float, argument: str) -> int:
     return int(size) if is_whole(size) else round(size * n_samples)
 
 
-def _check_parts(n_samples: int, n_train: int, n_validation: int, **sizes: Any) -> None:
-    """Refuse a split that leaves no training sample or no test sample."""
-    if n_train < 1 or n_train + n_validation >= n_samples:
-        asked = " and ".join(f"{argument}={size!r}" for argument, size in sizes.items())
-        raise ValueError(
-            f"{asked} ask for {n_train} training and {n_validation} validation samples of"
-            f" {n_samples}: leave a training sample and a test sample"
-        )
-
-
 def split_samples(
     n_samples: int, train_size: float, validation_size: float, random_state: Seed
 ) -> list[Indices]:
@@ -219,8 +197,12 @@ def split_samples(
     """
     n_train = _part_size(n_samples, train_size, "train_size")
     n_validation = _part_size(n_samples, validation_size, "validation_size")
-    sizes = {"train_size": train_size, "validation_size": validation_size}
-    _check_parts(n_samples, n_train, n_validation, **sizes)
+    if n_train < 1 or n_train + n_validation >= n_samples:
+        raise ValueError(
+            f"train_size={train_size!r} and validation_size={validation_size!r} ask for {n_train}"
+            f" training and {n_validation} validation samples of {n_samples}: leave a training"
+            " sample and a test sample"
+        )
     order = check_random_state(random_state).permutation(n_samples)
     return np.split(order, [n_train, n_train + n_validation])
 
@@ -291,23 +273,15 @@ def _standardize(parts: list[Matrix]) -> list[Matrix]:
 
 
 # book/datasets.ipynb#preprocessing-without-a-leak
-def _weigh(parts: list[Matrix], weighting: str, unit_rows: bool) -> list[Matrix]:
-    """tf-idf weights (of the first part), 0/1 entries or counts; samples of unit length.
+def _tf_idf(parts: list[Matrix]) -> list[Matrix]:
+    """tf-idf weights with document frequencies of the first part; samples of unit length.
 
     Derived in chapter 2 (datasets), eq. (datasets-tfidf).
     """
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
-    steps: list[Callable[[Matrix], Matrix]] = []
-    if weighting == "tfidf":
-        scheme = TfidfTransformer(norm=None).fit(parts[0])
-        steps.append(lambda part: sparse.csr_array(scheme.transform(part)))
-    elif weighting == "binary":
-        steps.append(lambda part: part.sign())
-    if unit_rows:
-        steps.append(normalize)
-    for step in steps:  # scikit-learn refuses an empty part
-        parts = [step(part) if part.shape[0] else part for part in parts]
-    return parts
+    weights = TfidfTransformer().fit(parts[0])
+    # scikit-learn refuses an empty part
+    return [sparse.csr_array(weights.transform(part)) if part.shape[0] else part for part in parts]
 
 
 # book/datasets.ipynb#the-running-example
@@ -870,9 +844,6 @@ def _retrieve(source: Source) -> list[bytes]:
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
     _cache().mkdir(parents=True, exist_ok=True)
-    for stray in _cache().glob(".*.tmp"):  # of a process that was killed while it wrote
-        if stray.stat().st_mtime < time.time() - 60:  # a write takes a moment
-            stray.unlink(missing_ok=True)
     for file, arrays in files.items():
         packed = io.BytesIO()
         np.savez_compressed(packed, **arrays)  # takes long: in memory, where a kill leaves nothing
@@ -1010,10 +981,7 @@ def load_usps_tasks(
         own = np.flatnonzero((arrays["split"] == 0) & np.isin(y, digits))
         n_learning = _part_size(len(own), train_size, "train_size")
         n_validation = _part_size(n_learning, validation_share, "validation_share")
-        n_train = n_learning - n_validation
-        sizes = {"train_size": train_size, "validation_share": validation_share}
-        _check_parts(len(own), n_train, n_validation, **sizes)
-        parts = split_samples(len(own), n_train, n_validation, rng)
+        parts = split_samples(len(own), n_learning - n_validation, n_validation, rng)
         tasks.append(make_task(name, X[own], y[own], parts, _center if center else None))
     return tasks
 
@@ -1079,8 +1047,6 @@ def load_sentiment_tasks(
     split: str = "random",
     train_size: float = 0.5,
     validation_size: float = 0.25,
-    weighting: str = "tfidf",
-    unit_rows: bool = True,
     download_if_missing: bool = True,
 ) -> list[Task]:
     """The Sentiment reviews as four tasks: books, dvd, electronics, kitchen.
@@ -1089,17 +1055,13 @@ def load_sentiment_tasks(
     ----------
     features : {"words200", "raw"}, default="words200"
         "words200" is the paper's form, dense, 1600 samples a task: z-scores, then unit length.
-        "raw" has counts of 35,846 words and word pairs, CSR, 2000 samples a task.
+        "raw" has tf-idf weights of 35,846 words and word pairs, CSR, 2000 samples a task.
     random_state : int, RandomState instance or None, default=None
         Seed of random splits.
     split : {"random", "authors"}, default="random"
         "authors" is the split stored with "words200" (800, 400, 400); it uses no seed.
     train_size, validation_size : float in [0, 1) or int, default=0.5 and 0.25
         Share or number of a task's samples in the parts of a random split.
-    weighting : {"tfidf", "binary", "counts"}, default="tfidf"
-        Weights of "raw"; document frequencies are counted in the training samples.
-    unit_rows : bool, default=True
-        Whether the samples of "raw" are divided by their length.
     download_if_missing : bool, default=True
         Whether a copy may be downloaded; if not, a missing file is an OSError.
 
@@ -1123,7 +1085,6 @@ def load_sentiment_tasks(
     one_of("words200", "raw").check("features", features)
     splits = ("random", "authors") if features == "words200" else ("random",)
     one_of(*splits).check("split", split)
-    one_of("tfidf", "binary", "counts").check("weighting", weighting)
     files = load_arrays(f"sentiment_{features}", download_if_missing)
     if features == "raw":
         counts = [
@@ -1133,7 +1094,7 @@ def load_sentiment_tasks(
         X = sparse.vstack(counts, format="csr")
         y = np.concatenate([a["y"] for a in files])
         task = np.repeat(np.arange(len(files)), [len(a["y"]) for a in files])
-        preprocess: Any = partial(_weigh, weighting=weighting, unit_rows=unit_rows)
+        preprocess = _tf_idf
     else:
         X = files[0]["X"]
         y = files[0]["y"]

@@ -814,8 +814,6 @@ def _check_stream(
     if needed and not hasattr(learner, "task_metric"):
         name = type(learner).__name__
         raise TypeError(f"learner is a {name}, which has no task_metric to read references with")
-    if not (unseen is None or callable(unseen)):
-        raise TypeError(f"unseen is {unseen!r}: give a function of the learner, or None")
     parts = ("name", "X_train", "y_train", "X_test", "y_test")
     for number, task in enumerate(tasks):
         if not all(hasattr(task, part) for part in parts):

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dsyevr, dsyevr_lwork
 from sklearn.cluster import KMeans
@@ -22,7 +21,6 @@ from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Se
 from lml.utils.validation import check_matrix, encode_labels, optional, real, whole
 
 __all__ = [
-    "basis_rank",
     "class_means",
     "class_scatter",
     "fisher_directions",
@@ -405,7 +403,7 @@ def local_fisher_basis(
     basis : ndarray of shape (n_found, n_features)
         Unit directions, ordered by scale, region, and quality within the region. Fewer than
         n_basis are found if the samples are too few to form so many regions. Directions may
-        repeat: see `basis_rank`.
+        repeat: see `numpy.linalg.matrix_rank`.
 
     Raises
     ------
@@ -457,40 +455,6 @@ def local_directions(
             known[key] = _directions(X[region], codes[region], q, regularization)
         found.append(known[key])
     return np.concatenate(found)[:n_basis]
-
-
-# book/fisher.ipynb#the-rank-of-a-basis
-def basis_rank(F: ArrayLike, tol: float | None = None) -> int:
-    """Compute the numerical rank of a set of directions.
-
-    Parameters
-    ----------
-    F : array-like of shape (n_basis, n_features)
-        Directions; may be empty.
-    tol : float or None, default=None
-        Singular values up to tol times the largest count as zero. None takes the larger
-        dimension of F times the machine precision.
-
-    Returns
-    -------
-    rank : int
-        Number of singular values above the tolerance.
-
-    Notes
-    -----
-    Derived in chapter 7 (fisher), eq. (fisher-rank).
-
-    Examples
-    --------
-    >>> basis_rank([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
-    1
-    """
-    F = np.asarray(F, dtype=float)
-    optional(real(0)).check("tol", tol)
-    if tol is None:
-        tol = max(F.shape) * np.finfo(float).eps
-    values = linalg.svdvals(F) if F.size else np.zeros(0)
-    return int(np.sum(values > tol * values.max(initial=0.0)))
 
 
 # book/weak_supervision.ipynb#triplets

@@ -151,19 +151,19 @@ def residual_directions(
 
 # book/initialization.ipynb#step-2-completion
 def complete_dictionary(
-    L: ArrayLike, X: MatrixLike, n_components: int, random_state: Seed = None, center: bool = True
+    L: Floats, X: Matrix, n_components: int, random_state: Seed = None, center: bool = True
 ) -> Floats:
     """Extend a dictionary to n_components orthonormal rows.
 
     Parameters
     ----------
-    L : array-like of shape (n_rows, n_features)
-        Rows to keep, made orthonormal first; may be empty.
-    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+    L : ndarray of shape (n_rows, n_features)
+        Orthonormal rows to keep; may be empty. Trusted, as is all else.
+    X : {ndarray, CSR matrix} of shape (n_samples, n_features)
         Rows whose residual supplies the new directions. CSR rows are not made dense.
         When both dimensions exceed 2000, 2000 rows drawn at random are used.
     n_components : int
-        Rows of the result, at least 1; at most n_features are returned.
+        Rows of the result; at most n_features are returned.
     random_state : int, RandomState instance or None, default=None
         Draws the directions that are left when the residual is exhausted.
     center : bool, default=True
@@ -173,14 +173,8 @@ def complete_dictionary(
     Returns
     -------
     dictionary : ndarray of shape (min(n_components, n_features), n_features)
-        Orthonormal rows: those of `orthonormal_rows(L)` first, then principal directions
-        of the residual by decreasing size, then random directions.
-
-    Raises
-    ------
-    ValueError
-        If n_components is not a positive integer, X or L is not finite, or they differ in
-        the number of features.
+        Orthonormal rows: those of L first, then principal directions of the residual by
+        decreasing size, then random directions.
 
     Notes
     -----
@@ -188,24 +182,12 @@ def complete_dictionary(
 
     Examples
     --------
-    >>> X = [[0.0, 0.0, 0.0], [0.0, 4.0, 0.0], [1.0, 0.0, 0.0]]
-    >>> abs(complete_dictionary([[1.0, 0.0, 0.0]], X, 2)).round(6).tolist()
+    >>> X = np.array([[0.0, 0.0, 0.0], [0.0, 4.0, 0.0], [1.0, 0.0, 0.0]])
+    >>> abs(complete_dictionary(np.eye(1, 3), X, 2)).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
-    X = check_matrix(X)
-    start = orthonormal_rows(L)
-    if start.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"L has {start.shape[1]} features but X has {X.shape[1]}: give both the same columns"
-        )
-    whole(1).check("n_components", n_components)
     d = min(n_components, X.shape[1])
-    return _complete(start, X, d, center, check_random_state(random_state))
-
-
-# book/initialization.ipynb#step-2-completion
-def _complete(L: Floats, X: Matrix, d: int, center: bool, rng: np.random.RandomState) -> Floats:
-    """Orthonormal rows completed to d: directions of the residual, then random ones."""
+    rng = check_random_state(random_state)
     if len(L) < d:
         residual = residual_directions(L, X, d - len(L), center, rng)
         L = orthonormal_rows(np.vstack([L, residual]))
@@ -271,9 +253,8 @@ def initial_dictionary(
     X = check_matrix(X)
     whole(1).check("n_components", n_components)
     optional(whole(1)).check("n_basis", n_basis)
-    d = min(n_components, X.shape[1])
     rng = check_random_state(random_state)
     if n_basis is None:
-        n_basis = -(-d // 4)  # a quarter, rounded up
+        n_basis = -(-min(n_components, X.shape[1]) // 4)  # a quarter, rounded up
     basis = local_fisher_basis(X, y, n_basis, scales=scales, random_state=rng)
-    return _complete(orthonormal_rows(basis), X, d, center, rng)
+    return complete_dictionary(orthonormal_rows(basis), X, n_components, rng, center)

@@ -70,13 +70,9 @@ __all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 # book/lifelong.ipynb#the-shared-metric
 def _shared_metric(state: "_State", task: Hashable, sharing: float) -> FactoredMetric:
     """P of a task, eq. (shared-metric): the identity, and the mean of the other tasks' parts."""
-    own = task in state.codes
-    n_others = len(state.codes) - own
+    others, n_others = state.of_others(task)
     if not n_others:
         return FactoredMetric.identity(state.n_features)
-    others = state.total
-    if own:
-        others = others - contribution(state.codes[task])
     identity = FactoredMetric.identity(state.n_features, 1 - sharing)
     # the positive part: what was cut from the sum may leave a trace of the own part
     return (identity + (sharing / n_others) * others).psd()
@@ -230,17 +226,24 @@ class _State(LearnerState):
     sharing: float = 0.0  # m, as it was at the last visit
     metric_type: Any = None  # "similarity" or "distance" after the first task
 
+    def of_others(self, task: Hashable) -> tuple[Any, int]:
+        """Sum of the contributions of the other tasks (None before any task), and their number."""
+        if task not in self.codes:
+            return self.total, len(self.codes)
+        return self.total - contribution(self.codes[task]), len(self.codes) - 1
+
 
 def _noted(
     state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
 ) -> TaskRecord:
     """The record of a task after a visit."""
-    known = state.tasks.get(task)
+    new = TaskRecord(state.number(task), classes=(), n_samples=0, n_visits=0, sharing=sharing)
+    known = state.tasks.get(task, new)
     return TaskRecord(
-        number=state.number(task),
-        classes=tuple(dict.fromkeys((*(known.classes if known else ()), *labels))),
-        n_samples=n_samples + (known.n_samples if known else 0),
-        n_visits=1 + (known.n_visits if known else 0),
+        number=known.number,
+        classes=tuple(dict.fromkeys((*known.classes, *labels))),
+        n_samples=known.n_samples + n_samples,
+        n_visits=known.n_visits + 1,
         sharing=sharing,
     )
 
@@ -383,14 +386,15 @@ class LifelongMetricLearner(
         shared = _shared_metric(state, task, sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
-        # the mean with earlier visits, by samples; what the task adds to the sum
-        total = state.total
+        # the mean with earlier visits, by samples
         if task in state.codes:
             new = n_own / (state.tasks[task].n_samples + n_own)
             code = trimmed((1 - new) * state.codes[task] + new * code, self._most(X.shape[1]))
-            total = total - contribution(state.codes[task])
+
+        # the sum, with what the task adds to it now
+        others, _ = state.of_others(task)
         added = contribution(code)
-        total = trimmed(added if total is None else total + added, self.n_components)
+        total = trimmed(added if others is None else others + added, self.n_components)
         return replace(
             state,
             total=total,
@@ -450,11 +454,9 @@ class LifelongMetricLearner(
 
     def _forget_task(self, state: _State, task: Hashable) -> _State:
         """The state without a task's entries and its part of the sum."""
-        left = super()._forget_task(state, task)
-        total = None
-        if left.codes:
-            total = trimmed(state.total - contribution(state.codes[task]), self.n_components)
-        return replace(left, total=total)
+        others, n_others = state.of_others(task)
+        total = trimmed(others, self.n_components) if n_others else None
+        return replace(super()._forget_task(state, task), total=total)
 
     def _choose_sharing(
         self,

@@ -329,10 +329,11 @@ class FactoredMetric:
     def __add__(self, other: "FactoredMetric") -> "FactoredMetric":
         if not isinstance(other, FactoredMetric):
             return NotImplemented
-        _check_same_space(self, other)
         alpha = self.alpha + other.alpha
         F = self.factor
         H = other.factor
+        if F.shape[1] != H.shape[1]:
+            raise ValueError(f"metrics of {F.shape[1]} and {H.shape[1]} features have no sum")
         if H.shape[0] == 0:
             return FactoredMetric._trusted(alpha, F, self.core)
         if F.shape[0] == 0:
@@ -356,19 +357,18 @@ class FactoredMetric:
     def __mul__(self, scale: float) -> "FactoredMetric":
         if not is_real(scale):
             return NotImplemented
-        real().check("scale", scale)
-        return self._scaled(float(scale))
+        scale = float(scale)
+        if not np.isfinite(scale):
+            raise ValueError(f"scale={scale}: give a finite number")
+        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
 
     __rmul__ = __mul__
-
-    def _scaled(self, scale: float) -> "FactoredMetric":
-        return FactoredMetric._trusted(scale * self.alpha, self.factor, scale * self.core)
 
     def __truediv__(self, scale: float) -> "FactoredMetric":
         return self * (1.0 / scale)
 
     def __neg__(self) -> "FactoredMetric":
-        return self._scaled(-1.0)
+        return -1.0 * self
 
     def __sub__(self, other: "FactoredMetric") -> "FactoredMetric":
         return self + -other if isinstance(other, FactoredMetric) else NotImplemented
@@ -411,7 +411,6 @@ class FactoredMetric:
         -----
         Derived in chapter 3 (metrics), eq. (metrics-inner).
         """
-        _check_same_space(self, other)
         cross = times_transpose(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
@@ -628,15 +627,6 @@ def _same(A: Matrix, B: Matrix) -> bool:
     return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
 
 
-def _check_same_space(M: FactoredMetric, N: FactoredMetric) -> None:
-    """Refuse two metrics of different feature spaces."""
-    if M.n_features != N.n_features:
-        raise ValueError(
-            f"the metrics have {M.n_features} and {N.n_features} features: "
-            "only metrics of one feature space can be combined"
-        )
-
-
 # book/metrics.ipynb#the-map-behind-a-psd-metric
 class MetricDistance:
     """The distance of two vectors under a metric with the given square root."""
@@ -789,12 +779,7 @@ def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Ma
 
 def _learns_distance(estimator: Any) -> bool:
     """Whether `pair_distance` is offered."""
-    if getattr(estimator, "metric_type", "distance") != "distance":
-        raise AttributeError(
-            f"{type(estimator).__name__} learns a {estimator.metric_type}, which has no "
-            "distance of pairs: use pair_score, or get_metric for its PSD read-out"
-        )
-    return True
+    return getattr(estimator, "metric_type", "distance") == "distance"
 
 
 # book/metrics.ipynb#what-every-metric-learner-offers
@@ -880,7 +865,8 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         left, right = check_pairs(self, pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
             return self.metric_.paired(left, right)
-        return -self.metric_.quadratic(left - right)
+        gaps = left - right
+        return -self.metric_._paired(gaps, gaps)
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike) -> Floats:

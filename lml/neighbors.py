@@ -447,5 +447,5 @@ def accuracy(
     labels = as_labels(y)
     check_consistent_length(guesses, labels, sample_weight)
     hits = np.array([a == b for a, b in zip(guesses, labels, strict=True)], dtype=float)
-    weights = None if sample_weight is None else check_weights(sample_weight, len(hits))
+    weights = None if sample_weight is None else check_weights(sample_weight)
     return float(np.average(hits, weights=weights))

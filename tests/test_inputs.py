@@ -218,7 +218,7 @@ def test_triplets_of_samples_of_very_different_size_are_valid():
 
 def with_samples(X):
     """Calls of the functions that take samples, by name."""
-    metric, L = FactoredMetric.identity(4), np.eye(4)[:2]
+    metric = FactoredMetric.identity(4)
     triplets = all_triplets(Y0)[:5]
     return {
         "nearest_triplets": lambda: nearest_triplets(X, Y0),
@@ -231,7 +231,6 @@ def with_samples(X):
         "fisher_directions": lambda: fisher_directions(X, Y0),
         "local_fisher_basis": lambda: local_fisher_basis(X, Y0, 4),
         "initial_dictionary": lambda: initial_dictionary(X, Y0, 3),
-        "complete_dictionary": lambda: complete_dictionary(L, X, 3),
         "k_nearest, queries": lambda: k_nearest(metric, X, X0, "distance", 1),
         "k_nearest, references": lambda: k_nearest(metric, X0, X, "similarity", 1),
         "k_nearest, references by distance": lambda: k_nearest(metric, X0, X, "distance", 1),
@@ -301,7 +300,6 @@ def test_dictionaries_that_are_not_finite_are_named():
     for call in (
         lambda: code_metric(bad, metric, 0.1),
         lambda: orthonormal_rows(bad),
-        lambda: complete_dictionary(bad, X0, 3),
         lambda: OffDiagonalLearner(dictionary=bad).fit(X0, Y0),
     ):
         with pytest.raises(ValueError, match=r"(dictionary|L)\[1, 3\] is inf: .*remove or impute"):
@@ -360,7 +358,6 @@ def test_a_mismatch_of_features_is_refused_with_both_numbers():
         lambda: metric + FactoredMetric.identity(7),
         lambda: metric.inner(FactoredMetric.identity(7)),
         lambda: code_metric(np.eye(7)[:2], metric, 0.1),
-        lambda: complete_dictionary(L, X, 3),
         lambda: OASIS(init=metric).fit(X, Y0),
         lambda: OffDiagonalLearner(dictionary=L).fit(X, Y0),
     ):

@@ -7,16 +7,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.utils.typing import Floats, Matrix
 
-__all__ = [
-    "dense",
-    "is_symmetric",
-    "nbytes",
-    "scaled",
-    "scaled_norm",
-    "stacked",
-    "svd",
-    "times_transpose",
-]
+__all__ = ["dense", "is_symmetric", "nbytes", "stacked", "svd", "times_transpose"]
 
 
 # book/door.ipynb#small-linear-algebra
@@ -56,19 +47,3 @@ def stacked(A: Matrix, B: Matrix) -> Matrix:
 def dense(A: Matrix) -> Floats:
     """A dense array of a dense or sparse matrix; a dense one as it is."""
     return A.toarray() if sparse.issparse(A) else A
-
-
-# book/door.ipynb#small-linear-algebra
-def scaled(X: Floats) -> tuple[Floats, int]:
-    """`X` divided by the power of two above its entries, and the exponent of that power."""
-    largest = np.abs(X).max(initial=0.0)
-    power = int(np.frexp(largest)[1]) if 0.0 < largest < np.inf else 0
-    if abs(power) < 1000:
-        return X * 2.0**-power, power  # the same bits, faster
-    return np.ldexp(X, -power), power
-
-
-def scaled_norm(X: Floats) -> float:
-    """The Frobenius norm; its squares neither overflow nor vanish."""
-    X, power = scaled(X)
-    return float(np.ldexp(np.linalg.norm(X), power))

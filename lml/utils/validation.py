@@ -625,25 +625,14 @@ def check_two_classes(codes: Indices, labels: Sequence[Any], what: str = "y") ->
 
 
 # book/door.ipynb#names-of-tasks-weights-neighbors
-def check_weights(sample_weight: WeightsLike, n_samples: int) -> Floats:
+def check_weights(sample_weight: WeightsLike) -> Floats:
     """The weights of the samples, finite, none below 0, some above it."""
-    weights: Floats = check_array(
-        check_kind(sample_weight, "sample_weight"),
-        ensure_2d=False,
-        dtype=np.float64,
-        input_name="sample_weight",
-    )
-    if weights.shape != (n_samples,):
+    weights = check_dense(sample_weight, "sample_weight", ensure_2d=False)
+    if weights.ndim != 1 or weights.min() < 0 or not weights.any():
         raise ValueError(
-            f"sample_weight has shape {weights.shape}: give ({n_samples},), one a sample"
+            f"sample_weight has shape {weights.shape} and numbers from {weights.min():.3g} to"
+            f" {weights.max():.3g}: give a number for each sample, of at least 0, one above it"
         )
-    if weights.min() < 0:
-        first = int(weights.argmin())
-        raise ValueError(f"sample_weight[{first}] is {weights[first]}: give weights of at least 0")
-    if not weights.max() <= np.finfo(float).max / len(weights):
-        raise ValueError(f"sample_weight of size {weights.max():.3g} overflows in sums: scale it")
-    if not weights.any():
-        raise ValueError("sample_weight: all weights are zero, give one above it at least")
     return weights
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from lml import coding, oasis
+from lml import oasis
 from lml.coding import CodeLoss, fista
 from lml.dictionary import descend, hinge_objective
 from lml.fisher import local_fisher_basis
@@ -23,6 +23,7 @@ from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
+from lml.penalties import OffDiagonalL1
 from lml.plda import LifelongPLDA
 from lml.scml import dual_averaging
 from lml.triplets import sample_triplets, triplet_gradient
@@ -103,11 +104,11 @@ def _gradient(D: int) -> Work:
 def _code(d: int) -> Work:
     """30 proximal steps as `code_metric` takes them."""
     A = np.eye(d) + 0.1 * _symmetric(d) / np.sqrt(d)
-    half = coding._HalfLoss(CodeLoss(A, _symmetric(d), 0.0))
-    penalty, start = coding._HalfL1(0.01, d), np.zeros_like(half.target)
+    loss = CodeLoss(A, _symmetric(d), 0.0)
+    penalty, start = OffDiagonalL1(0.01), np.zeros((d, d))
     step = float(np.linalg.norm(A, 2) ** -2)
     options: dict[str, Any] = {"tol": 0.0, "max_iter": 30, "affine_gradient": True, "scale": 1.0}
-    return lambda: fista(half, penalty, start, step, **options)
+    return lambda: fista(loss, penalty, start, step, **options)
 
 
 def _dictionary(D: int) -> Work:

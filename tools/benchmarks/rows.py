@@ -20,7 +20,7 @@ from scipy import linalg, optimize
 from sklearn.base import clone
 from sklearn.utils import gen_batches
 
-from lml import coding, oasis, scml
+from lml import oasis, scml
 from lml.baselines.mtlmnn import MultiTaskLMNN
 from lml.baselines.mtscml import MultiTaskSCML
 from lml.coding import code_loss, code_metric, fista
@@ -32,6 +32,7 @@ from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS, passive_aggressive_step
+from lml.penalties import OffDiagonalL1
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.triplets import nearest_triplets, sample_triplets, triplet_loss
@@ -350,16 +351,15 @@ def _iterations_data(quick: bool) -> Data:
     """What `code_metric` hands to its solver: the loss, the penalty, a step size that fits."""
     data = _coding_data(quick, False)
     loss = code_loss(data["L"], data["target"])
-    penalty = coding._HalfL1(data["penalty"], len(loss.gram))
-    return {"loss": loss, "half": coding._HalfLoss(loss), "penalty": penalty,
-            "step": float(np.linalg.norm(loss.gram, 2) ** -2)}  # fmt: skip
+    step = float(np.linalg.norm(loss.gram, 2) ** -2)
+    return {"loss": loss, "penalty": OffDiagonalL1(data["penalty"]), "step": step}
 
 
 def _iterations_ours(data: Data) -> Result:
     """A fixed number of proximal steps."""
-    half = data["half"]
+    loss = data["loss"]
     result = fista(
-        half, data["penalty"], np.zeros_like(half.target), data["step"], tol=0.0,
+        loss, data["penalty"], np.zeros_like(loss.gram), data["step"], tol=0.0,
         max_iter=_ITERATIONS, affine_gradient=True,
     )  # fmt: skip
     return {"n": result.n_iter}
