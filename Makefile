@@ -52,7 +52,8 @@ $(VENV)/ready: $(VENV)/pins $(KERNEL) pyproject.toml
 
 book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site
 	$(BIN)/python tools/tangle.py
-	rm -rf _build
+	$(BIN)/python tools/execute.py --into _build/executed
+	rm -rf _build/html _build/.doctrees _build/jupyter_execute
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
