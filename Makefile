@@ -30,7 +30,7 @@ endif
 .PHONY: help book lite lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds mutations pictures readme site site_bounds structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds structure tangle workflows
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
