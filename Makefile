@@ -27,7 +27,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book lite lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
 BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds structure tangle workflows
@@ -71,6 +71,9 @@ lite: $(VENV)/ready $(LITE)/pins  ## the book, and beside it an app that runs ch
 	$(LITE)/bin/python -m pip download --quiet --no-deps --dest build/wheel \
 	  $$(grep '^comm==' requirements/lite.txt)  # the one part of the kernel that its own host lacks
 	$(BIN)/python tools/lite.py --jupyter $(LITE)/bin/jupyter --wheels build/wheel
+
+lite-check: $(VENV)/ready  ## open the app beside the book in headless Chromium (after make lite)
+	$(BIN)/python tools/lite_check.py
 
 lite-trial: lite  ## start the app's kernel in headless Chromium, all served from here (needs npm)
 	$(BIN)/python tools/lite_kernel.py --python $(LITE)/bin/python build/pyodide
@@ -135,7 +138,6 @@ execute: tangle  ## run every chapter and store its outputs
 
 site-check: $(VENV)/ready  ## open every built page in headless Chromium (after make book)
 	$(BIN)/python tools/site_check.py
-	$(BIN)/python tools/lite_check.py
 
 results: $(VENV)/ready  ## run what is missing of the experiments on real data, then the report
 	$(BIN)/python -m lml.studies run --jobs 2
