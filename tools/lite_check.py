@@ -9,12 +9,16 @@ check.
 from __future__ import annotations
 
 import argparse
+import functools
+import http.server
+import os
+import shutil
 import sys
+import threading
 from pathlib import Path
 from urllib.parse import urljoin
 
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
-from site_check import browser_path, serve
 from tangle import ROOT
 
 PAGES = ("book/gallery/pairs", "book/oasis")
@@ -32,6 +36,13 @@ import importlib.metadata, importlib.util
 print(importlib.util.find_spec("lml").name, importlib.metadata.version("lifelong-metric-learning"))
 """
 SECONDS = 1000  # of Playwright's milliseconds
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves the site without a log."""
+
+    def log_message(self, *args) -> None:
+        pass
 
 
 def open_app(page: Page, base: str, name: str) -> list[str]:
@@ -100,11 +111,17 @@ def main(argv: list[str] | None = None) -> int:
         print("lite-check: there is no app beside the book")
         return 0
     kernel = (site / "lite" / "static" / "pyodide").exists()
-    server = serve(site)
+    names = (os.environ.get("CHROME"), "chromium", "chromium-browser", "google-chrome")
+    chrome = next(filter(None, (shutil.which(name) for name in names if name)), None)
+    if chrome is None:
+        sys.exit("lite-check: no Chromium found: install one or name it in CHROME")
+    handler = functools.partial(QuietHandler, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}/"
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=flags)
+        browser = playwright.chromium.launch(executable_path=chrome, args=flags)
         faults = check(browser, base, kernel)
         browser.close()
     server.shutdown()
