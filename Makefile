@@ -6,6 +6,7 @@ PYTHON_OLDEST ?= python3.11
 VENV := .venv
 OLDEST := .venv-oldest
 PEERS := .venv-peers
+LITE := .venv-lite
 BIN := $(CURDIR)/$(VENV)/bin
 JOBS ?= auto
 
@@ -26,10 +27,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds mutations pictures readme site site_bounds structure tangle
+BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds structure tangle workflows
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,9 +53,33 @@ $(VENV)/ready: $(VENV)/pins $(KERNEL) pyproject.toml
 
 book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site
 	$(BIN)/python tools/tangle.py
-	rm -rf _build
+	$(BIN)/python tools/execute.py --into _build/executed
+	rm -rf _build/html _build/.doctrees _build/jupyter_execute
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
+
+# The app's builder has an environment of its own: nothing else needs it.
+$(LITE)/pins: requirements/lite.txt
+	$(PYTHON) -m venv --clear $(LITE)
+	$(LITE)/bin/python -m pip install --quiet -r requirements/lite.txt
+	@touch $@
+
+lite: $(VENV)/ready $(LITE)/pins  ## the book, and beside it an app that runs chapters in a browser
+	BOOK_LITE=1 $(MAKE) book
+	rm -rf build/wheel
+	$(BIN)/python -m build --wheel --outdir build/wheel .
+	$(LITE)/bin/python -m pip download --quiet --no-deps --dest build/wheel \
+	  $$(grep '^comm==' requirements/lite.txt)  # the one part of the kernel that its own host lacks
+	$(BIN)/python tools/lite.py --jupyter $(LITE)/bin/jupyter --wheels build/wheel
+
+lite-check: $(VENV)/ready  ## open the app beside the book in headless Chromium (after make lite)
+	$(BIN)/python tools/lite_check.py
+
+lite-trial: lite  ## start the app's kernel in headless Chromium, all served from here (needs npm)
+	$(BIN)/python tools/lite_kernel.py --python $(LITE)/bin/python build/pyodide
+	$(BIN)/python tools/lite.py --jupyter $(LITE)/bin/jupyter --wheels build/wheel --pyodide build/pyodide
+	$(BIN)/python tools/lite_check.py
+	$(BIN)/python tools/lite.py --jupyter $(LITE)/bin/jupyter --wheels build/wheel
 
 test: $(VENV)/ready  ## all but test-studies: tangle check, ruff, mypy, pytest, nbval, contract
 	$(BIN)/python tools/tangle.py --check

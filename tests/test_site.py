@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import lml_api
 import lml_cells
+import lml_lite
+import lml_outputs
 import lml_site
 import pydata_sphinx_theme
 import pytest
@@ -350,10 +352,12 @@ def test_hooks_are_told_to_sphinx():
         add_js_file=told.append,
         setup_extension=told.append,
     )
-    for extension in (lml_api, lml_cells, lml_site):
+    for extension in (lml_api, lml_cells, lml_lite, lml_outputs, lml_site):
         extension.setup(app)
     assert ("build-finished", lml_site.write_redirects) in told
     assert ("source-read", lml_api.write_api) in told
+    assert ("source-read", lml_outputs.put_outputs) in told
+    assert ("html-page-context", lml_lite.link_app) in told
     assert "sphinx.ext.linkcode" in told
     assert told.index(("doctree-resolved", lml_cells.label_exported_cells)) < told.index(
         ("doctree-resolved", lml_cells.fold_cells)

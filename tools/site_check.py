@@ -343,7 +343,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     site = options.site.resolve()
     pages = sorted(p.relative_to(site).as_posix() for p in site.rglob("*.html"))
-    pages = [p for p in pages if not p.startswith("_")]
+    pages = [p for p in pages if not p.startswith(("_", "lite/"))]  # the app: lite_check.py
     if not pages:
         sys.exit(f"site-check: no pages in {site}: run `make book` first")
     server = serve(site)
