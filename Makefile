@@ -27,10 +27,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check results verify bench bench-quick clean
+.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check pdf linkcheck results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds structure tangle workflows
+BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds site_tools structure tangle workflows
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,7 @@ book: $(VENV)/ready  ## build lml from the chapters, execute them, render the si
 	$(BIN)/python tools/execute.py --into _build/executed
 	rm -rf _build/html _build/.doctrees _build/jupyter_execute
 	$(BIN)/jupyter-book build . -W -n --keep-going
+	$(BIN)/python tools/typeset.py
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
 # The app's builder has an environment of its own: nothing else needs it.
@@ -138,6 +139,12 @@ execute: tangle  ## run every chapter and store its outputs
 
 site-check: $(VENV)/ready  ## open every built page in headless Chromium (after make book)
 	$(BIN)/python tools/site_check.py
+
+pdf: $(VENV)/ready  ## print the chapters and bind them, in _build/pdf (after make book)
+	$(BIN)/python tools/pdf.py
+
+linkcheck: $(VENV)/ready  ## ask for every address outside that the built site links to
+	$(BIN)/python tools/linkcheck.py
 
 results: $(VENV)/ready  ## run what is missing of the experiments on real data, then the report
 	$(BIN)/python -m lml.studies run --jobs 2

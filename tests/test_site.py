@@ -245,24 +245,70 @@ def test_an_address_that_is_none_stops_the_build(monkeypatch, published):
         lml_site.set_addresses(None, SimpleNamespace(html_theme_options={}))
 
 
+def head_of(pagename, document, title="A & B", base=""):
+    config = SimpleNamespace(html_baseurl=base, root_doc="book/index")
+    app = SimpleNamespace(srcdir=str(ROOT), config=config)
+    context = {"title": title, "metatags": "<meta>"}
+    lml_site.describe(app, pagename, "page.html", context, document)
+    return context["metatags"].splitlines()
+
+
 def test_a_page_says_in_its_head_what_it_is():
     text = nodes.section("", nodes.title("", "T"), paragraph("of ", "$x", " only"))
-    text += nodes.paragraph("", 'What "it" says. ' + "word " * 60)
+    text += nodes.paragraph("", "", nodes.emphasis("", "15 minutes. Read what is before it."))
+    text += paragraph("In short. A claim with ", "$x", '. What "it" says. ' + "word " * 60)
     document = nodes.section("", text)
-    app = SimpleNamespace(
-        srcdir=str(ROOT),
-        config=SimpleNamespace(html_baseurl="https://x.org/", root_doc="book/index"),
-    )
-    context = {"title": "A & B", "metatags": "<meta>"}
-    lml_site.describe(app, "book/a", "page.html", context, document)
-    tags = context["metatags"].splitlines()
+    tags = head_of("book/a", document)
     assert tags[0] == "<meta>"
     assert tags[1].startswith('<meta name="description" content="What &quot;it&quot; says. word')
     assert len(tags[1]) < 260
-    assert '<meta property="og:title" content="A &amp; B">' in tags
+    assert len(tags) == 2  # nobody knows where it is published
+    number = '<span class="section-number">6. </span>'
+    tags = head_of("book/a", document, f"{number}A &amp; B", "https://x.org/")
+    assert '<meta property="og:title" content="6. A &amp; B">' in tags
     assert '<meta property="og:url" content="https://x.org/book/a.html">' in tags
-    lml_site.describe(app, "book/index", "page.html", context, document)
-    assert 'name="citation_author" content="The lml developers"' in context["metatags"]
+    assert '<meta property="og:image" content="https://x.org/_static/share.png">' in tags
+    assert not any("citation" in tag for tag in tags)
+    cited = "\n".join(head_of("book/index", document, base="https://x.org/"))
+    assert 'name="citation_author" content="The lml developers"' in cited
+    assert "citation_author=Sun, Gan; Cong, Yang" in cited
+
+
+def test_the_picture_of_a_shared_page_is_small():
+    picture = ROOT / "book" / "_static" / "share.png"
+    assert lml_site.picture_size(picture) == (1200, 630)
+    assert picture.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("svg", "size"),
+    [
+        ('<svg width="30pt" height="60pt" viewBox="0 0 1 2">', (40, 80)),
+        ('<?xml version="1.0"?><svg viewBox="0 0 420 270" role="img">', (420, 270)),
+        ('<svg width="10" height="20px">', (10, 20)),
+        ("<svg>", None),
+    ],
+)
+def test_pages_say_how_large_pictures_are(tmp_path, svg, size):
+    (tmp_path / "_images").mkdir()
+    (tmp_path / "book").mkdir()
+    (tmp_path / "_images" / "a b.svg").write_text(svg)
+    sized = '<img height="2" src="../_images/a%20b.svg">'
+    page = tmp_path / "book" / "a.html"
+    page.write_text('<img alt="x" src="../_images/a%20b.svg" /><img src="gone.png">' + sized)
+    app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    lml_site.keep_room(app, None)
+    told = f' width="{size[0]}" height="{size[1]}"' if size else ""
+    first = f'<img{told} alt="x" src="../_images/a%20b.svg" />'
+    assert page.read_text() == f'{first}<img src="gone.png">{sized}'
+
+
+def test_lists_of_references_are_lists_to_a_reader_of_the_screen(tmp_path):
+    page = tmp_path / "a.html"
+    page.write_text('<div role="list"><div class="citation" role="doc-biblioentry">x</div></div>')
+    app = SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    lml_site.name_parts(app, None)
+    assert '<div class="citation" role="listitem">' in page.read_text()
 
 
 def test_a_published_site_has_a_map(tmp_path):
@@ -349,7 +395,7 @@ def test_hooks_are_told_to_sphinx():
     app = SimpleNamespace(
         connect=lambda event, hook, **kwargs: told.append((event, hook)),
         add_node=lambda node, **visitors: told.append(node),
-        add_js_file=told.append,
+        add_js_file=lambda file, **settings: told.append(file),
         setup_extension=told.append,
     )
     for extension in (lml_api, lml_cells, lml_lite, lml_outputs, lml_site):

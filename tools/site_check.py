@@ -2,34 +2,35 @@
 
 Fails on console errors, failed or off-site requests, equations that were not rendered or
 are wider than the text of the desktop page, markup left raw, pictures that are missing or
-have no alternative text, icons that no font has, sliders that keys do not move, dead links and
-anchors, launch links to files that do not exist, and sideways overflow; on the phone on captions
-that are cut, headings of three lines and wide equations without a hint that they scroll; in print
-on what is folded. It measures the pages and fails where one is above its bound
-(tools/site_bounds.toml).
+have no alternative text, icons that no font has, text that moves while the page loads, sliders
+and folds that keys do not reach or move, dead links and anchors, launch links to files that do not
+exist, and sideways overflow; on the phone on captions that are cut, headings of three lines and
+wide equations without a hint that they scroll; in print on what is folded. axe-core looks for what
+shuts readers out: on the desktop in light and dark, and on the phone. It measures the pages and
+fails where one is above its bound (tools/site_bounds.toml).
 
-Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR]``. With ``--measure``
-it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers the
-bounds of pages that have become shorter. The browser is the one named by ``CHROME``, or a
-chromium or google-chrome on the path.
+Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR] [NAME ...]``. With
+``--measure`` it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers
+the bounds of pages that have become shorter. Names of pages limit the check to them. The browser is
+the one named by ``CHROME``, or a chromium or google-chrome on the path.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import gzip
-import http.server
-import os
 import re
-import shutil
 import sys
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlparse
 
+import axe_playwright_python
+from browser import browser_path, launch, open_page, serve
 from tangle import ROOT, toc_files
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))  # the rules that fold
@@ -38,19 +39,11 @@ import site_bounds
 from fontTools.ttLib import TTFont
 from lml_cells import read_cells
 from lml_folds import folds
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, ElementHandle, Page
 from reading import read_book
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+SHIFT = 0.1  # of a window, by which the text of a page may move while it loads
 RAW = re.compile(r"\$\$|\\\(|\\\[|\{(?:eq|cite|doc|ref|numref)(?::\w+)?\}`|#\| export")
 LOOK = r"""() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'CODE', 'PRE', 'KBD']);
@@ -113,8 +106,6 @@ MEASURE = """() => {
 HIDDEN_IN_PRINT = """() => [...document.querySelectorAll('article details')]
   .filter(e => ![...e.children].slice(1).every(inside => inside.checkVisibility()))
   .map(e => e.querySelector('summary').textContent.trim())"""
-READY = """promise => Promise.race(
-  [eval(promise), new Promise(late => setTimeout(late, 60000))]).then(() => true)"""
 TEXT = {".html", ".css", ".js", ".svg", ".json", ".txt"}  # a host sends them compressed
 
 
@@ -133,70 +124,112 @@ QUERIES = {
     "FactoredMetric": "book/api/metrics",
 }
 
-LOAD_PICTURES = """() => Promise.all([...document.images].map(i => {
-  i.loading = 'eager';
-  return i.decode().catch(() => {});
-}))"""
+# Sums up how far the text moves while a page loads.
+SHIFTS = """(() => {
+  window.shift = 0;
+  new PerformanceObserver(list => list.getEntries().forEach(entry => {
+    if (!entry.hadRecentInput) window.shift += entry.value;
+  })).observe({type: 'layout-shift', buffered: true});
+})()"""
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+# What the theme brings along: rule, and what the element's place in the page holds.
+OF_THE_THEME = {
+    "region": "logo__image",  # the picture above the navigation stands in no landmark
+}
+# Leaves out what only costs time: the glyphs of a formula (hidden from readers of the screen),
+# and all but the first piece of code of each color. Colors change at once.
+THIN = """() => {
+  const still = document.createElement('style');
+  still.textContent = '* { transition: none !important; animation: none !important; }';
+  document.head.append(still);
+  const formulas = [...document.querySelectorAll('mjx-container > mjx-math')];
+  const boxes = formulas.map(formula => formula.getBoundingClientRect());
+  formulas.forEach((formula, number) => {
+    const box = document.createElement('span');
+    box.ariaHidden = 'true';
+    const {width, height} = boxes[number];
+    box.style = `display: inline-block; width: ${width}px; height: ${height}px`;
+    formula.replaceWith(box);
+  });
+  document.querySelectorAll('mjx-assistive-mml').forEach(said => said.replaceChildren('formula'));
+  const seen = new Set();
+  for (const piece of document.querySelectorAll('pre > span')) {
+    if (seen.has(piece.className)) piece.replaceWith(piece.textContent);
+    seen.add(piece.className);
+  }
+  document.querySelectorAll('pre').forEach(code => code.normalize());
+}"""
+RUN_AXE = """async rules => {
+  const only = rules ? {runOnly: rules} : {};
+  const options = {resultTypes: ['violations'], preload: false, ...only};
+  const {violations} = await axe.run(document, options);
+  return violations.flatMap(({id, impact, help, nodes}) =>
+    nodes.map(node => ({id, impact, help, html: node.html, where: node.target.join(' '),
+                        why: node.failureSummary.split('\\n').slice(1).join(';')})));
+}"""
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site without a log; a browser that leaves a page early is no fault."""
+@dataclass
+class Tab:
+    """A page of the browser, and what it asks for and complains of since it was last opened."""
 
-    def log_message(self, *args) -> None:
-        pass
+    page: Page
+    base: str
+    faults: list[str] = field(default_factory=list)
+    loaded: set[str] = field(default_factory=set)
 
-    def copyfile(self, source, outputfile) -> None:
-        with contextlib.suppress(ConnectionError):
-            super().copyfile(source, outputfile)
+    def __post_init__(self) -> None:
+        self.page.on("request", self.on_request)
+        self.page.on("requestfailed", self.on_failure)
+        self.page.on("response", self.on_response)
+        self.page.on("console", self.on_console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"script error: {error}"))
+        self.page.add_init_script(SHIFTS)
 
+    def on_request(self, request) -> None:
+        self.loaded.add(unquote(urlparse(request.url).path).lstrip("/"))
+        if not request.url.startswith((self.base, "data:", "blob:", "about:")):
+            self.faults.append(f"off-site request {request.url}")
 
-def browser_path() -> str:
-    """The Chromium to use; a clear message when there is none."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROME") or next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        sys.exit("site-check: no Chromium found: install one or name it in CHROME")
-    return found
+    def on_failure(self, request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # what the last page still asked for
+            self.faults.append(f"failed request {request.url}")
 
-
-def visit(page: Page, url: str, base: str) -> tuple[dict, list[str]]:
-    """Load one page; what is on it, and what went wrong while it loaded."""
-    faults: list[str] = []
-
-    def on_request(request) -> None:
-        if not request.url.startswith((base, "data:", "blob:", "about:")):
-            faults.append(f"off-site request {request.url}")
-
-    def on_response(response) -> None:
+    def on_response(self, response) -> None:
         if response.status >= 400:
-            faults.append(f"{response.status} for {response.url}")
+            self.faults.append(f"{response.status} for {response.url}")
 
-    def on_console(message) -> None:
+    def on_console(self, message) -> None:
         if message.type == "error":
-            faults.append(f"console: {message.text}")
+            self.faults.append(f"console: {message.text}")
 
-    handlers = {
-        "request": on_request,
-        "response": on_response,
-        "console": on_console,
-        "pageerror": lambda error: faults.append(f"script error: {error}"),
-        "requestfailed": lambda request: faults.append(f"failed request {request.url}"),
-    }
-    for event, handler in handlers.items():
-        page.on(event, handler)
-    page.goto(url, wait_until="networkidle")  # lets the redirect of the front page happen
-    page.evaluate(READY, "window.MathJax?.startup?.promise")
-    page.wait_for_timeout(100)
-    page.evaluate(READY, "document.fonts.ready")  # or they abort
-    page.evaluate(LOAD_PICTURES)
-    seen = page.evaluate(LOOK)
-    for event, handler in handlers.items():
-        page.remove_listener(event, handler)
-    return seen, faults
+    def visit(self, name: str) -> dict:
+        """Open a page; what is on it."""
+        self.faults.clear()
+        self.loaded.clear()
+        open_page(self.page, urljoin(self.base, name))
+        return self.page.evaluate(LOOK) | {"shift": self.page.evaluate("window.shift")}
+
+
+def open_tab(browser: Browser, size: str, base: str) -> Tab:
+    """A window of this size."""
+    width, height = SIZES[size]
+    return Tab(browser.new_page(viewport={"width": width, "height": height}), base)
+
+
+def unreached(page: Page, element: ElementHandle) -> bool:
+    """Whether the tabulator key does not lead to an element, or shows nothing there."""
+    element.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    return not element.evaluate(
+        "e => e === document.activeElement && getComputedStyle(e).outlineStyle !== 'none'"
+    )
 
 
 def slider_faults(page: Page) -> list[str]:
-    """Pictures with a slider that keys do not move, or that show more than one drawing."""
+    """Pictures with a slider that keys do not reach or move, or that show several drawings."""
     faults = []
     for number, box in enumerate(page.query_selector_all(".lml-slider")):
         slider = box.query_selector("input")
@@ -210,12 +243,53 @@ def slider_faults(page: Page) -> list[str]:
         shown = box.query_selector_all("svg > g[data-label]:not([display=none])")
         if len(set(said)) < 3 or [d.get_attribute("data-label") for d in shown] != said[-1:]:
             faults.append(f"slider {number} does not follow the keys: {said}")
+        if unreached(page, slider):
+            faults.append(f"no key leads to slider {number}")
     return faults
+
+
+def fold_faults(page: Page) -> list[str]:
+    """Whether keys lead to the first fold of a page, open it and close it again."""
+    summary = page.query_selector("article details > summary")
+    if summary is None or not summary.is_visible():
+        return []
+    title = summary.inner_text()
+    if unreached(page, summary):
+        return [f"no key leads to the fold {title!r}"]
+    states = [summary.evaluate("e => e.parentElement.open")]
+    for _ in range(2):
+        page.keyboard.press("Enter")
+        states.append(summary.evaluate("e => e.parentElement.open"))
+    return [] if states[0] == states[2] != states[1] else [f"keys do not open the fold {title!r}"]
+
+
+def axe_faults(page: Page, rules: list[str] | None = None) -> list[str]:
+    """What axe-core objects to, but for what the theme brings along."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(THIN)
+        page.evaluate(AXE)
+    found: dict[str, list[dict]] = {}
+    for node in page.evaluate(RUN_AXE, rules):
+        if OF_THE_THEME.get(node["id"], node["html"] + "?") not in node["html"]:
+            found.setdefault(node["id"], []).append(node)
+    return [
+        f"axe: {rule} ({nodes[0]['impact']}), {len(nodes)} places: {nodes[0]['help']}; "
+        f"{nodes[0]['where']}: {' '.join(nodes[0]['why'].split())}"
+        for rule, nodes in found.items()
+    ]
+
+
+def dark_faults(page: Page) -> list[str]:
+    """What axe-core objects to in the dark; only colors differ."""
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    return [f"in the dark: {fault}" for fault in axe_faults(page, ["color-contrast"])]
 
 
 def page_faults(seen: dict) -> list[str]:
     """What is wrong with one page as it stands in the browser."""
     faults = [f"raw markup {match!r}" for match in sorted(set(RAW.findall(seen["text"])))]
+    if seen["shift"] > SHIFT:
+        faults.append(f"the text moves by {seen['shift']:.2f} of the window while the page loads")
     if seen["mathErrors"] or seen["unrendered"]:
         faults.append(f"{seen['mathErrors']} bad and {seen['unrendered']} unrendered equations")
     if seen["room"] > SIZES["phone"][0]:  # on a phone a wide equation scrolls inside its box
@@ -263,18 +337,10 @@ def sent_bytes(path: Path) -> int:
     return len(gzip.compress(content)) if path.suffix in TEXT else len(content)
 
 
-def measure(page: Page, name: str, url: str, base: str, site: Path) -> dict[str, Any]:
-    """The measures of a page at its first visit: lengths, code, figure, folds, kilobytes."""
-    loaded: set[str] = set()
-
-    def on_request(request) -> None:
-        loaded.add(unquote(urlparse(request.url).path).lstrip("/"))
-
-    page.on("request", on_request)
-    visit(page, url, base)
-    seen = page.evaluate(MEASURE)
-    page.remove_listener("request", on_request)
-    sent = {file: sent_bytes(site / file) for file in loaded if (site / file).is_file()}
+def measure(tab: Tab, name: str, site: Path) -> dict[str, Any]:
+    """The measures of a page that is open: lengths, code, figure, folds, kilobytes."""
+    seen = tab.page.evaluate(MEASURE)
+    sent = {file: sent_bytes(site / file) for file in tab.loaded if (site / file).is_file()}
     notebook = ROOT / f"{name}.ipynb"
     cells, kind = [], None
     if notebook.exists():
@@ -292,11 +358,16 @@ def measure(page: Page, name: str, url: str, base: str, site: Path) -> dict[str,
     }
 
 
+FOUND = "document.querySelector('.search-summary')?.textContent.startsWith('Search finished')"
+
+
 def search_faults(page: Page, base: str) -> list[str]:
     """Queries that the right page does not answer among the first three; excerpts with markup."""
     faults = []
     for query, answer in QUERIES.items():
-        page.goto(urljoin(base, f"search.html?q={quote(query)}"), wait_until="networkidle")
+        open_page(page, urljoin(base, f"search.html?q={quote(query)}"))
+        page.wait_for_function(FOUND)
+        page.wait_for_load_state("networkidle")  # the excerpts
         links = page.query_selector_all("#search-results li > a")[:3]
         found = [link.get_attribute("href").partition(".html")[0] for link in links]
         if answer not in found:
@@ -326,73 +397,114 @@ def link_faults(links: dict[str, list[str]], ids: dict[str, set[str]], base: str
                 yield page, f"dead anchor {link}"
 
 
-def serve(site: Path) -> http.server.ThreadingHTTPServer:
-    """A server of the site on a free port."""
-    handler = functools.partial(QuietHandler, directory=str(site))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+@dataclass
+class Report:
+    """What is found on the pages of a site."""
+
+    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    ids: dict[str, set[str]] = field(default_factory=dict)
+    links: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        self.measured |= other.measured
+        self.faults += other.faults
+        self.ids |= other.ids
+        self.links |= other.links
+
+
+def check_page(tabs: dict[str, Tab], name: str, site: Path, shots: Path | None) -> Report:
+    """Open one page in each window, and look."""
+    report = Report()
+    for size, tab in tabs.items():
+        seen = tab.visit(f"{name}.html")
+        report.ids[f"{name}.html"], report.links[f"{name}.html"] = set(seen["ids"]), seen["links"]
+        if shots:
+            tab.page.screenshot(path=shots / f"{Path(name).stem}-{size}.png", full_page=True)
+        found = page_faults(seen) + icon_faults(seen, site)
+        if size == "phone":
+            found += phone_faults(seen) + slider_faults(tab.page) + axe_faults(tab.page)
+        else:
+            report.measured[name] = measure(tab, name, site)
+            found += print_faults(tab.page) + slider_faults(tab.page) + fold_faults(tab.page)
+            found += axe_faults(tab.page) + dark_faults(tab.page)
+        report.faults += [(f"{name}.html ({size})", fault) for fault in [*tab.faults, *found]]
+    return report
+
+
+def check_pages(names: list[str], base: str, site: Path, shots: Path | None) -> Report:
+    """Look at these pages, one after another, in a browser of their own."""
+    report = Report()
+    with launch() as browser:
+        tabs = {size: open_tab(browser, size, base) for size in SIZES}
+        for name in names:
+            report.add(check_page(tabs, name, site, shots))
+        if "search" in names:
+            faults = search_faults(tabs["desktop"].page, base)
+            report.faults += [("search.html", fault) for fault in faults]
+    return report
+
+
+def measure_pages(names: list[str], base: str, site: Path) -> Report:
+    """Measure these pages and check nothing."""
+    report = Report()
+    with launch() as browser:
+        tab = open_tab(browser, "desktop", base)
+        for name in names:
+            tab.visit(f"{name}.html")
+            report.measured[name] = measure(tab, name, site)
+    return report
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="pages to check, as book/oasis; all by default")
     parser.add_argument("--site", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--screenshots", type=Path)
     parser.add_argument("--measure", action="store_true", help="print the measures, check nothing")
     parser.add_argument("--tighten", action="store_true", help="lower the bounds, check nothing")
+    parser.add_argument("--jobs", type=int, default=2, help="browsers at once")
     options = parser.parse_args(argv)
+    began = time.perf_counter()
     site = options.site.resolve()
-    pages = sorted(p.relative_to(site).as_posix() for p in site.rglob("*.html"))
-    pages = [p for p in pages if not p.startswith(("_", "lite/"))]  # the app: lite_check.py
+    pages = sorted(p.relative_to(site).with_suffix("").as_posix() for p in site.rglob("*.html"))
+    pages = [name for name in pages if not name.startswith(("_", "lite/"))]  # lite_check.py
+    chapters = [file for file, _ in toc_files(ROOT)]
     if not pages:
         sys.exit(f"site-check: no pages in {site}: run `make book` first")
-    server = serve(site)
-    base = f"http://127.0.0.1:{server.server_address[1]}/"
+    if browser_path() is None:
+        sys.exit("site-check: no Chromium found: install one or name it in CHROME")
+    only_measure = options.measure or options.tighten
+    names = options.names or (chapters if only_measure else pages)
+    if options.screenshots:
+        options.screenshots.mkdir(parents=True, exist_ok=True)
+    report = Report()
+    with serve(site) as base, ThreadPoolExecutor(options.jobs) as pool:
+        for part in [
+            pool.submit(measure_pages, names[job :: options.jobs], base, site)
+            if only_measure
+            else pool.submit(
+                check_pages, names[job :: options.jobs], base, site, options.screenshots
+            )
+            for job in range(options.jobs)
+        ]:
+            report.add(part.result())
     bounds = site_bounds.read_bounds()
     book = read_book(ROOT, bounds["book"]["method"])
-    measured = {}
-    faults: list[tuple[str, str]] = []
-    ids, links = {}, {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=FLAGS)
-        width, height = SIZES["desktop"]
-        page = browser.new_page(viewport={"width": width, "height": height})
-        for file in toc_files(ROOT):
-            name = file[0]
-            measured[name] = measure(page, name, urljoin(base, f"{name}.html"), base, site)
-            faults += [(f"{name}.html (print)", fault) for fault in print_faults(page)]
-        page.close()
-        if not (options.measure or options.tighten):
-            page = browser.new_page()
-            faults += [("search.html", fault) for fault in search_faults(page, base)]
-            page.close()
-        for size, (width, height) in SIZES.items():
-            if options.measure or options.tighten:
-                break
-            page = browser.new_page(viewport={"width": width, "height": height})
-            for name in pages:
-                seen, loading = visit(page, urljoin(base, name), base)
-                ids[name], links[name] = set(seen["ids"]), seen["links"]
-                found = loading + page_faults(seen) + slider_faults(page) + icon_faults(seen, site)
-                found += phone_faults(seen) if size == "phone" else []
-                faults += [(f"{name} ({size})", fault) for fault in found]
-                if options.screenshots:
-                    options.screenshots.mkdir(parents=True, exist_ok=True)
-                    shot = options.screenshots / f"{Path(name).stem}-{size}.png"
-                    page.screenshot(path=shot, full_page=True)
-            page.close()
-        browser.close()
-    server.shutdown()
-    if options.measure or options.tighten:
+    measured = {name: report.measured[name] for name in chapters if name in report.measured}
+    if only_measure:
         print(site_bounds.table(measured, book))
         if options.tighten:
             site_bounds.write_bounds(site_bounds.tightened(measured, book, bounds))
         return 0
-    faults += site_bounds.bound_faults(measured, book, bounds)
-    faults += list(link_faults(links, ids, base, site))
+    faults = report.faults
+    if not options.names:
+        faults += site_bounds.bound_faults(measured, book, bounds)
+        faults += list(link_faults(report.links, report.ids, base, site))
     for where, fault in faults:
         print(f"site-check: {where}: {fault}")
-    print(f"site-check: {len(pages)} pages at {len(SIZES)} widths, {len(faults)} faults")
+    seconds = time.perf_counter() - began
+    print(f"site-check: {len(names)} pages in {seconds:.0f} s, {len(faults)} faults")
     return 1 if faults else 0
 
 

@@ -19,17 +19,35 @@ import re
 import textwrap
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
 import yaml
 from docutils import nodes
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
+from PIL import Image
 from sphinx.errors import ExtensionError
 
 ICONS = re.compile(r"\s*<(?:script|link)\b[^>]*scripts/fontawesome\.js[^>]*>(?:</script>)?")
 ICON = re.compile(r"(?<![\w-])fa-([a-z0-9-]+)")
 ICON_RULE = re.compile(r'((?:\.fa-[\w-]+:before,?)+)\{content:"\\([0-9a-f]+)"\}')
 GLYPH = re.compile(r"\\(f[0-9a-f]{3})(?![0-9a-f])|([\ue000-\uf8ff])")  # in other rules
+NAMED = {
+    'role="doc-biblioentry"': 'role="listitem"',  # it stands in a list
+    '<th scope="col"></th>': '<th scope="col"><span class="visually-hidden">name</span></th>',
+    "<th></th>": '<th><span class="visually-hidden">name</span></th>',
+    '<summary><span class="toctree-toggle"': '<summary aria-label="pages of this part">'
+    '<span class="toctree-toggle"',
+}
+# The theme waits for its scripts to choose between light and dark, and shows two logos until then.
+CHOOSE = """{
+  const page = document.documentElement.dataset;
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  if (page.theme === "auto") page.theme = dark ? "dark" : "light";
+}"""
+PICTURE = re.compile(r'<img\b[^>]*\bsrc="([^":?]+)[^>]*>')
+SVG = re.compile(r"<svg\b[^>]*>")
+LENGTH = re.compile(r"([\d.]+)(pt|px)?")
 SLOT = "<img "
 LAZY = '<img loading="lazy" '
 REDIRECT = """<!DOCTYPE html>
@@ -82,27 +100,62 @@ def set_addresses(app, config) -> None:
 
 
 def first_words(doctree) -> str:
-    """The first paragraph of a page without its formulas, some thirty words."""
+    """What a page says first, some thirty words: whole sentences, none with a formula."""
     for paragraph in doctree.findall(nodes.paragraph):
-        if isinstance(paragraph.parent, nodes.section) and not list(paragraph.findall(nodes.math)):
-            return textwrap.shorten(paragraph.astext(), 200, placeholder=" ...")
+        told = paragraph.deepcopy()
+        if not isinstance(paragraph.parent, nodes.section) or isinstance(told[0], nodes.emphasis):
+            continue  # how long the page is, and what to read before it
+        for formula in list(told.findall(nodes.math)):
+            formula.replace_self(nodes.Text("$"))
+        sentences = re.split(r"(?<=[.!?])\s+", told.astext().removeprefix("In short. "))
+        plain = " ".join(sentence for sentence in sentences if "$" not in sentence)
+        if len(plain.split()) > 3:
+            return textwrap.shorten(plain, 200, placeholder=" ...")
     return ""
+
+
+def citation(app) -> dict[str, str]:
+    """What catalogues of publications ask for, from CITATION.cff."""
+    cited = yaml.safe_load(Path(app.srcdir, "CITATION.cff").read_text(encoding="utf-8"))
+    paper = cited["references"][0]
+    authors = [f"{who['family-names']}, {who['given-names']}" for who in paper["authors"]]
+    reference = {
+        "citation_title": paper["title"],
+        "citation_author": "; ".join(authors),
+        "citation_journal_title": paper["journal"],
+        "citation_publication_date": paper["year"],
+        "citation_doi": paper["doi"],
+    }
+    return {
+        "citation_title": cited["title"],
+        "citation_author": cited["authors"][0]["name"],
+        "citation_public_url": app.config.html_baseurl,
+        "citation_reference": "; ".join(f"{name}={said}" for name, said in reference.items()),
+    }
 
 
 def describe(app, pagename, templatename, context, doctree) -> None:
     """Say in the head of a page what it is, to search engines and to those who share it."""
     if doctree is None:
         return
-    told = {"description": first_words(doctree), "og:title": context["title"]}
-    told |= {"og:description": told["description"], "og:type": "article"}
+    told = {"description": first_words(doctree)}
     if base := app.config.html_baseurl:
-        told["og:url"] = f"{base}{pagename}.html"
-    if pagename == app.config.root_doc or pagename == "book/index":
-        cited = yaml.safe_load(Path(app.srcdir, "CITATION.cff").read_text(encoding="utf-8"))
-        told["citation_title"] = cited["title"]
-        told["citation_author"] = cited["authors"][0]["name"]
+        told |= {
+            "og:title": re.sub(r"<[^>]*>", "", context["title"]),
+            "og:description": told["description"],
+            "og:type": "article",
+            "og:url": f"{base}{pagename}.html",
+            "og:image": f"{base}_static/share.png",
+            "og:image:width": "1200",
+            "og:image:height": "630",
+            "og:image:alt": "The error of new tasks: learned alone, and lifelong.",
+            "twitter:card": "summary_large_image",
+        }
+        if pagename in (app.config.root_doc, "book/index"):
+            told |= citation(app)
     tags = [
-        f'<meta {"property" if ":" in name else "name"}="{name}" content="{html.escape(content)}">'
+        f'<meta {"property" if name.startswith("og:") else "name"}="{name}" '
+        f'content="{html.escape(html.unescape(content))}">'
         for name, content in told.items()
         if content
     ]
@@ -113,6 +166,52 @@ def load_late(app, pagename, templatename, context, doctree) -> None:
     """Mark the pictures of a page; what the theme adds around the text is left alone."""
     if "body" in context:
         context["body"] = context["body"].replace(SLOT, LAZY)
+
+
+def picture_size(path: Path) -> tuple[int, int] | None:
+    """Width and height of a picture in pixels of the page, if its file says them."""
+    if path.suffix != ".svg":
+        with Image.open(path) as picture:
+            return picture.size
+    head = SVG.search(path.read_text(encoding="utf-8"))
+    said = dict(re.findall(r'\b(width|height|viewBox)="([^"]*)"', head[0])) if head else {}
+    pixels = [LENGTH.fullmatch(said.get(name, "")) for name in ("width", "height")]
+    if all(pixels):
+        width, height = (float(p[1]) * (4 / 3 if p[2] == "pt" else 1) for p in pixels)
+    elif "viewBox" in said:
+        width, height = map(float, said["viewBox"].split()[2:])
+    else:
+        return None
+    return round(width), round(height)
+
+
+def keep_room(app, exception) -> None:
+    """Say how large pictures are, so that the text stays where it is when they come."""
+    if exception is not None or app.builder.format != "html":
+        return
+    sizes: dict[Path, tuple[int, int] | None] = {}
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for tag in set(PICTURE.finditer(text)):
+            path = Path(os.path.normpath(page.parent / unquote(tag[1])))
+            if path not in sizes:
+                sizes[path] = picture_size(path) if path.is_file() else None
+            if sizes[path] and not re.search(r"\b(width|height)[=:]", tag[0]):
+                width, height = sizes[path]
+                sized = f'<img width="{width}" height="{height}"{tag[0][len("<img") :]}'
+                text = text.replace(tag[0], sized)
+        page.write_text(text, encoding="utf-8")
+
+
+def name_parts(app, exception) -> None:
+    """Give parts of the pages the roles and names that readers of the screen go by."""
+    if exception is not None or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for markup, better in NAMED.items():
+            text = text.replace(markup, better)
+        page.write_text(text, encoding="utf-8")
 
 
 def drop_thebe(app, pagename, templatename, context, doctree) -> None:
@@ -210,6 +309,9 @@ def setup(app):
     app.connect("html-page-context", load_late)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", read_search)
+    app.add_js_file(None, body=CHOOSE, priority=100)
+    app.connect("build-finished", keep_room)
+    app.connect("build-finished", name_parts)
     app.connect("build-finished", drop_icon_script)
     app.connect("build-finished", keep_shown_icons)
     app.connect("build-finished", write_redirects)
