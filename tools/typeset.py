@@ -92,7 +92,9 @@ def typeset(site: Path) -> int:
     made = dict(zip(formulas, map(keep_still, result["made"]), strict=True))
     style = re.sub(r'url\("[^"]*/mathjax/', 'url("', result["style"])
     script = next((site / "_static").rglob("tex-mml-chtml.js"))
-    script.with_name(SHEET).write_text(style + STYLE.format_map(result), encoding="utf-8")
+    sheet = script.with_name(SHEET)
+    before = sheet.read_text(encoding="utf-8") if sheet.exists() else ""  # pages built earlier
+    sheet.write_text(before + style + STYLE.format_map(result), encoding="utf-8")
     for path, text in pages.items():
         text = MATH.sub(lambda m: m[1] + made[m["tag"], m["formula"]], text)
         link = "\n" + LINK.format(path=SCRIPTS.search(text)["path"]) if found[path] else ""

@@ -36,6 +36,8 @@ NAMED = {
     'role="doc-biblioentry"': 'role="listitem"',  # it stands in a list
     '<th scope="col"></th>': '<th scope="col"><span class="visually-hidden">name</span></th>',
     "<th></th>": '<th><span class="visually-hidden">name</span></th>',
+    '<th class="head"><p></p></th>': '<th class="head"><p><span class="visually-hidden">name</span>'
+    "</p></th>",
     '<summary><span class="toctree-toggle"': '<summary aria-label="pages of this part">'
     '<span class="toctree-toggle"',
 }
