@@ -23,7 +23,14 @@ import yaml
 from browser import browser_path, launch, open_page, serve
 from playwright.sync_api import Page
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NullObject, NumberObject
+from pypdf.generic import (
+    ArrayObject,
+    DictionaryObject,
+    NameObject,
+    NullObject,
+    NumberObject,
+    TextStringObject,
+)
 from tangle import ROOT, toc_files
 
 VOLUME = "lifelong-metric-learning.pdf"
@@ -152,6 +159,7 @@ def bind(front: Chapter, chapters: list[Chapter], base: str) -> tuple[PdfWriter,
     writer.set_page_label(0, front.pages - 1, style="/r")
     writer.set_page_label(front.pages, len(writer.pages) - 1, style="/D", start=1)
     writer.add_metadata({"/Title": front.title})
+    writer.root_object[NameObject("/Lang")] = TextStringObject("en")
     writer.page_mode = "/UseOutlines"
     writer.compress_identical_objects(remove_unreferenced=True)
     return writer, lost
