@@ -201,6 +201,17 @@ def test_multiples_of_the_identity_stretch_nothing():
         np.testing.assert_array_equal(same, stretch)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_metric_that_only_shrinks_stretches_nothing(seed):
+    rng = np.random.default_rng(seed)
+    start, stretch = polar_factors(rng.standard_normal((2, 7)))[1], np.array([0.4, 0.1])
+    lost = polar_factors(rng.standard_normal((3, 7)))[1]  # fewer than half of the directions
+    target = FactoredMetric.from_dense(np.eye(7) - lost.T @ lost)
+    found, same = stretch_step(start, stretch, target)
+    np.testing.assert_array_equal(found, start)
+    np.testing.assert_array_equal(same, stretch)
+
+
 def test_many_features_stay_sparse():
     n_features, rng = 35_846, np.random.default_rng(0)
     X = sparse.random_array((30, n_features), density=0.005, rng=rng, format="csr")
