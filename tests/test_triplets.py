@@ -10,7 +10,10 @@ from lml import triplets as module
 from lml.metrics import FactoredMetric
 from lml.triplets import (
     all_triplets,
+    draw_triplets,
+    hinge_with_gradient,
     nearest_triplets,
+    neighbor_triplets,
     sample_triplets,
     triplet_counts,
     triplet_gradient,
@@ -200,6 +203,23 @@ def test_hinges_and_gradient(monkeypatch, problem, metric_type, block, count):
         ahead = hinges_by_hand(M + E, X, triplets, metric_type, 0.7).mean()
         behind = hinges_by_hand(M - E, X, triplets, metric_type, 0.7).mean()
         assert (ahead - behind) / (2 * step) == pytest.approx(G[a, b], abs=1e-7)
+
+
+@pytest.mark.parametrize("metric_type", TYPES)
+def test_what_takes_checked_arrays_gives_the_same_with_the_same_defaults(problem, metric_type):
+    X, y, M = problem
+    codes, metric = np.unique(y, return_inverse=True)[1], FactoredMetric.from_dense(M)
+    triplets = sample_triplets(y, 200, 0)
+    np.testing.assert_array_equal(draw_triplets(codes, 200, 0), triplets)
+    np.testing.assert_array_equal(neighbor_triplets(X, codes), nearest_triplets(X, y))
+    assert (triplets[:, 0] == triplets[:, 1]).any()  # self pairs are drawn
+    hinge = hinges_by_hand(M, X, triplets, metric_type).mean()
+    loss, G = hinge_with_gradient(metric, X, triplets, metric_type)
+    assert loss == pytest.approx(hinge)
+    assert triplet_loss(metric, X, triplets, metric_type) == pytest.approx(hinge)
+    again, H = triplet_gradient(metric, X, triplets, metric_type)
+    assert again == loss
+    np.testing.assert_array_equal(G.to_dense(), H.to_dense())
 
 
 @pytest.mark.parametrize("metric_type", TYPES)
