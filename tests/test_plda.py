@@ -88,6 +88,16 @@ def test_the_metric_has_the_form_of_the_paper():
     np.testing.assert_array_equal(learner.metric_matrix("task0"), metric.to_dense())
 
 
+def test_the_metric_is_the_bilinear_part_of_the_log_ratio():
+    metric = learned(stream()).task_metric("task0")
+    rng = np.random.default_rng(3)
+    X, Z, origin = rng.normal(size=(5, 6)), rng.normal(size=(4, 6)), np.zeros((1, 6))
+    assert metric.n_features == 6
+    alone = metric.bilinear(X, origin) + metric.bilinear(origin, Z)
+    both = metric.bilinear(X, Z) + metric.bilinear(origin, origin)
+    np.testing.assert_allclose(X @ metric.to_dense() @ Z.T, both - alone, atol=1e-9)
+
+
 def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
     visits = stream()
     learner, X = learned(visits), visits[0][0]
