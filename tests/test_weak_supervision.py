@@ -235,6 +235,14 @@ def test_equal_error_rate_of_gaussian_scores():
     assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
 
 
+def test_a_pair_with_exactly_the_threshold_passes():
+    scores, y = np.array([3.0, 2.0, 1.0, 0.0]), [1, -1, 1, -1]
+    pairs = np.tile(scores[:, None, None], (1, 2, 1))
+    model = PairClassifier(Given(), threshold="equal_error_rate").fit(pairs, y)
+    assert equal_error_rate(scores, y)[1] == 2.0
+    assert model.predict(pairs).tolist() == [1, 1, -1, -1]
+
+
 @pytest.mark.parametrize("calibration", ["affine", "isotonic"])
 def test_separable_pairs_stay_finite(calibration):
     pairs = np.tile(np.arange(10.0)[:, None, None], (1, 2, 1))
