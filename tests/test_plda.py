@@ -139,6 +139,17 @@ def test_replaced_rows_leave_nothing_behind():
         )
 
 
+def test_visits_are_counted_and_without_tasks_there_is_no_shared_metric():
+    visits = stream()
+    learner = learned([*visits, visits[1]], max_old_tasks=1)
+    assert [memory.n_visits for memory in learner.tasks_.values()] == [1, 2, 1]
+    assert np.isfinite(scores(learner, visits, "task1")).all()
+    for task in list(learner.tasks_):
+        learner.forget(task)
+    with pytest.raises(NotFittedError, match="no task"):
+        learner.shared_metric()
+
+
 def test_a_forgotten_task_leaves_nothing_behind():
     visits = stream()
     learner = learned(visits).forget("task1")
