@@ -123,7 +123,7 @@ def test_nothing_to_lower_leaves_the_dictionary():
     L = np.eye(2)
     for triplets in ([[0, 1, 2], [2, 3, 0]], np.zeros((0, 3), dtype=int)):
         step = descend(hinge_objective(np.eye(2), X, np.array(triplets), "similarity"), L, 0.1)
-        assert step.step_size == 0
+        assert step.step_size == step.n_backtracks == 0
         np.testing.assert_allclose(step.dictionary, L, atol=1e-14)
         np.testing.assert_allclose(step.change, np.eye(2), atol=1e-14)
 

@@ -52,6 +52,17 @@ def test_forgetting_counts_from_the_arrival_of_a_task_on():
     assert forgetting(R) == pytest.approx(((0.7 - 0.5) + (0.85 - 0.7) + 0.0) / 3)
 
 
+def test_forgetting_needs_the_accuracies_on_arrival_of_all_but_the_last():
+    R = np.full((4, 4), 0.5)
+    R[3, 3] = np.nan
+    assert forgetting(R) == 0.0
+    for task in range(3):
+        holed = np.full((4, 4), 0.5)
+        holed[task, task] = np.nan
+        with pytest.raises(ValueError, match="accuracy on arrival"):
+            forgetting(holed)
+
+
 def test_forgetting_by_a_loop_and_whatever_stands_before_arrival():
     rng = np.random.default_rng(0)
     for _ in range(50):

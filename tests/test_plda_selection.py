@@ -115,7 +115,7 @@ def test_a_task_is_read_as_its_family_unless_others_are_clearly_better():
     weights, shrinkages = [(0.25, 0.0), (1.0, 1.0)], [(1.0, 0.0, 0.0), (0.3, 0.0, 0.0), (0.1, 0, 0)]
     choice = Selection(weights, shrinkages, 1.0, shared_labels=False, n_folds=2)
     usual = memory([[0.3, 0.1, 0.3], [0.3, 0.2, 0.3]])
-    other = memory([[0.3, 0.2, 0.3], [0.3, 0.1, 0.3]])
+    other = memory([[0.3, 0.2, 0.3], [0.3, 0.1, 0.3]], n_samples=10)
     assert choice.settings(other, [other, usual, other]) == (weights[1], shrinkages[1])
     near = memory([[0.3, 0.2, 0.3], [0.3, 0.19, 0.3]])  # better by less than its noise
     clear = memory([[0.9, 0.9, 0.2], [0.9, 0.8, 0.1]])

@@ -160,6 +160,12 @@ def test_nearest_is_exact_where_norms_hide_the_distance():
     assert [*map(tuple, nearest_triplets(X, y, 2, 2))] == nearest_by_hand(X, y, 2, 2)
 
 
+def test_nearest_is_exact_where_rounding_grows_with_the_features():
+    rng = np.random.default_rng(5)
+    X, y = rng.integers(0, 3, size=(40, 300)) + 1e7, np.arange(40) % 2
+    assert [*map(tuple, nearest_triplets(X, y, 2, 2))] == nearest_by_hand(X, y, 2, 2)
+
+
 def test_rows_of_very_different_length():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20, 3)) * np.where(np.arange(20) < 10, 1e4, 1e-4)[:, None]
@@ -306,6 +312,7 @@ I3 = FactoredMetric.identity(3)
         (lambda: sample_triplets(["a"], 1), "y has 1 samples"),
         (lambda: all_triplets([0, 1]), "2 samples of 2 classes.*give two classes, one with two"),
         (lambda: sample_triplets(["q"] * 5, 1), "5 samples of 1 classes.*no dissimilar pair"),
+        (lambda: all_triplets([0, 1]), "no similar pair"),
         (lambda: all_triplets([1, 2, 3]), "3 samples of 3 classes.*no similar pair"),
         (lambda: nearest_triplets(X3, [1, 2, 3]), "no similar pair"),
         (lambda: nearest_triplets(X3, ["q"] * 3), "no dissimilar pair"),

@@ -241,6 +241,7 @@ def test_a_pair_with_exactly_the_threshold_passes():
     model = PairClassifier(Given(), threshold="equal_error_rate").fit(pairs, y)
     assert equal_error_rate(scores, y)[1] == 2.0
     assert model.predict(pairs).tolist() == [1, 1, -1, -1]
+    np.testing.assert_allclose(model.predict_proba(pairs).sum(axis=1), 1.0)
 
 
 @pytest.mark.parametrize("calibration", ["affine", "isotonic"])
