@@ -72,10 +72,10 @@ def told(module: str, function: str) -> ast.Module:
     if not function:
         return ast.Module([node for node in tree.body if not hasattr(node, "name")], [])
     for name in function.split("."):
-        tree = ast.Module([node for node in tree.body if getattr(node, "name", "") == name], [])
-        body = tree.body[0].body
-        inner, tree = tree, ast.Module(body, [])
-    return inner
+        part = [node for node in tree.body if getattr(node, "name", "") == name]
+        assert part, f"{module} has no {function} now"
+        tree = part[0]
+    return ast.Module([tree], [])
 
 
 def test_an_equivalent_change_is_one_of_the_module_as_it_is_and_has_a_reason():
