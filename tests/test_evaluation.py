@@ -13,6 +13,7 @@ from lml.evaluation import (
     AccuracyMatrixDisplay,
     LifelongKNeighborsClassifier,
     SpectrumDisplay,
+    _bounded_rows,
     average_accuracy,
     backward_transfer,
     evaluate_stream,
@@ -396,3 +397,10 @@ def test_a_stream_of_a_learner_without_metrics_is_checked_first(part):
             evaluate_stream(learner, [*tasks[:2], tasks[2]._replace(**{part: wrong})])
         with pytest.raises(NotFittedError):
             learner.tasks_  # noqa: B018
+
+
+def test_rows_that_are_kept_have_the_shares_of_their_classes():
+    codes = np.repeat([0, 1, 2], [60, 30, 10])
+    kept = _bounded_rows(codes, 20, None, np.random.RandomState(0))
+    assert np.bincount(codes[kept]).tolist() == [12, 6, 2]
+    assert (np.diff(kept) > 0).all()
