@@ -123,7 +123,7 @@ def test_nothing_to_lower_leaves_the_dictionary():
     L = np.eye(2)
     for triplets in ([[0, 1, 2], [2, 3, 0]], np.zeros((0, 3), dtype=int)):
         step = descend(hinge_objective(np.eye(2), X, np.array(triplets), "similarity"), L, 0.1)
-        assert step.step_size == 0
+        assert step.step_size == step.n_backtracks == 0
         np.testing.assert_allclose(step.dictionary, L, atol=1e-14)
         np.testing.assert_allclose(step.change, np.eye(2), atol=1e-14)
 
@@ -199,6 +199,17 @@ def test_multiples_of_the_identity_stretch_nothing():
         found, same = stretch_step(start, stretch, target)
         np.testing.assert_array_equal(found, start)
         np.testing.assert_array_equal(same, stretch)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_metric_that_only_shrinks_stretches_nothing(seed):
+    rng = np.random.default_rng(seed)
+    start, stretch = polar_factors(rng.standard_normal((2, 7)))[1], np.array([0.4, 0.1])
+    lost = polar_factors(rng.standard_normal((3, 7)))[1]  # fewer than half of the directions
+    target = FactoredMetric.from_dense(np.eye(7) - lost.T @ lost)
+    found, same = stretch_step(start, stretch, target)
+    np.testing.assert_array_equal(found, start)
+    np.testing.assert_array_equal(same, stretch)
 
 
 def test_many_features_stay_sparse():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 
@@ -397,7 +398,8 @@ def test_scales_are_those_of_dense_samples_of_users():
     warn_of_scales(np.ones((4, 3)))
     warn_of_scales(X[:0])
     warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
-    with inside():
+    with inside(), warnings.catch_warnings():
+        warnings.simplefilter("error")
         warn_of_scales(X)
 
 

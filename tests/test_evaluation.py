@@ -13,6 +13,7 @@ from lml.evaluation import (
     AccuracyMatrixDisplay,
     LifelongKNeighborsClassifier,
     SpectrumDisplay,
+    _bounded_rows,
     average_accuracy,
     backward_transfer,
     evaluate_stream,
@@ -50,6 +51,17 @@ def test_forgetting_counts_from_the_arrival_of_a_task_on():
     R = [[0.6, 0.95, 0.1, 1.0], [0.7, 0.8, 0.1, 1.0], [0.6, 0.85, 0.1, 1.0], [0.5, 0.7, 0.1, 0.2]]
     # by hand: the best since arrival are .7, .85 and .1
     assert forgetting(R) == pytest.approx(((0.7 - 0.5) + (0.85 - 0.7) + 0.0) / 3)
+
+
+def test_forgetting_needs_the_accuracies_on_arrival_of_all_but_the_last():
+    R = np.full((4, 4), 0.5)
+    R[3, 3] = np.nan
+    assert forgetting(R) == 0.0
+    for task in range(3):
+        holed = np.full((4, 4), 0.5)
+        holed[task, task] = np.nan
+        with pytest.raises(ValueError, match="accuracy on arrival"):
+            forgetting(holed)
 
 
 def test_forgetting_by_a_loop_and_whatever_stands_before_arrival():
@@ -385,3 +397,10 @@ def test_a_stream_of_a_learner_without_metrics_is_checked_first(part):
             evaluate_stream(learner, [*tasks[:2], tasks[2]._replace(**{part: wrong})])
         with pytest.raises(NotFittedError):
             learner.tasks_  # noqa: B018
+
+
+def test_rows_that_are_kept_have_the_shares_of_their_classes():
+    codes = np.repeat([0, 1, 2], [60, 30, 10])
+    kept = _bounded_rows(codes, 20, None, np.random.RandomState(0))
+    assert np.bincount(codes[kept]).tolist() == [12, 6, 2]
+    assert (np.diff(kept) > 0).all()

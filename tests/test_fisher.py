@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import linalg, optimize, sparse
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -52,7 +53,7 @@ def test_scatter_is_the_definition(as_csr):
 
 
 @pytest.mark.parametrize("n", [60, 17, 8])  # more and fewer rows than the 12 features
-@pytest.mark.parametrize("regularization", [0.3, 1.0, 20.0])
+@pytest.mark.parametrize("regularization", [1e-4, 0.3, 1.0, 20.0])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.csc_matrix])
 def test_directions_solve_the_generalised_problem(n, regularization, kind):
     X, y = rows_of(n, 12, 4)
@@ -90,6 +91,21 @@ def test_a_region_holds_the_nearest_samples_of_each_class(kind):
         assert all(np.bincount(y[region]).tolist() == [scale] * 3 for region in regions)
     for small, large in zip(found[:5], found[5:]):  # the same centers at both scales
         assert set(small) <= set(large)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_centers_of_regions_are_the_means_of_clusters(kind):
+    X, y = rows_of(50, 4, 3)
+    found = local_regions(kind(X), y, 5, (3, 7), random_state=0)
+    clusters = KMeans(5, n_init=1, random_state=0).fit_predict(X)
+    expected = []
+    for scale in (3, 7):
+        for cluster in range(5):
+            center = X[clusters == cluster].mean(axis=0)
+            far = np.linalg.norm(X - center, axis=1)
+            own = [np.flatnonzero(y == c) for c in range(3)]
+            expected.append({r for rows in own for r in rows[np.argsort(far[rows])[:scale]]})
+    assert [set(region) for region in found] == expected
 
 
 def test_first_direction_maximises_the_quotient():

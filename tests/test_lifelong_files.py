@@ -253,6 +253,7 @@ FAULTS = {
     "sharing is 'auto'": entry(sharing="auto"),
     "metric_type is 'norm'": entry(metric_type="norm"),
     "columns is .*not different": entry(columns=["a"] * 7),
+    r"columns is \('a', .*, not different": entry(columns=[*"abcdef", 1]),
     "columns is .*not 7": entry(columns=["a", "b"]),
     "n_components='a'": lambda meta, arrays: meta["parameters"].update(n_components="a"),
     "sharing='most'": lambda meta, arrays: meta["parameters"].update(sharing="most"),

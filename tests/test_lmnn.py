@@ -225,12 +225,13 @@ def test_history_and_limits():
     assert longer.dual_bound_ <= longer.objective_
 
 
-def test_units_and_shifts_do_not_matter():
+@pytest.mark.parametrize("c", [1e-3, 8.0])
+def test_units_and_shifts_do_not_matter(c):
     X, y = rows_of(50, 4, 3)
     base = LMNN(shrinkage=0.01).fit(X, y)
-    other = LMNN(shrinkage=0.01).fit(8 * X + 5, y)
+    other = LMNN(shrinkage=0.01).fit(c * X + 5, y)
     assert other.objective_ == pytest.approx(base.objective_, rel=1e-6)
-    np.testing.assert_allclose(64 * other.metric_.to_dense(), base.metric_.to_dense(), rtol=1e-3)
+    np.testing.assert_allclose(c**2 * other.metric_.to_dense(), base.metric_.to_dense(), rtol=1e-3)
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.02])

@@ -325,6 +325,11 @@ def test_subspace_residual_is_the_least_squares_residual(alpha, d):
         assert np.isclose(subspace_residual(metric, sparse.csr_array(L)), best, atol=1e-10)
 
 
+def test_a_dictionary_of_nothing_leaves_everything():
+    metric = FactoredMetric(0.4, RNG.normal(size=(3, D)), RNG.normal(size=(3, 3)))
+    assert subspace_residual(metric, np.zeros((2, D))) == pytest.approx(metric.norm())
+
+
 def test_subspace_residual_resolves_tiny_parts():
     q = linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
     metric = FactoredMetric(0.0, q[:3], [1.0, 1.0, 1e-12])
@@ -520,6 +525,25 @@ def test_coordinates_do_not_depend_on_the_order_in_memory():
         noisy = np.asfortranarray(M + 1e-13 * rng.normal(size=(D, D)))
         images = [FactoredMetric.from_dense(A).psd().embed(X) for A in (M, noisy)]
         np.testing.assert_allclose(*images, atol=1e-9)
+
+
+def test_a_square_core_has_a_root_and_components_where_it_is_definite():
+    A = RNG.normal(size=(D, 4))
+    metric = FactoredMetric.from_dense(A @ A.T)
+    root, L = metric.root().to_dense(), metric.components()
+    np.testing.assert_allclose(root @ root, A @ A.T, atol=1e-7)
+    np.testing.assert_allclose(L.T @ L, A @ A.T, atol=1e-10)
+    largest = np.abs(L).max(axis=1)
+    np.testing.assert_array_equal(L.max(axis=1), largest)  # of a row and its negative
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e10])
+def test_a_sparse_factor_of_any_size(size):
+    F, C = np.abs(RNG.normal(size=(3, D))), RNG.normal(size=(3, 3))
+    metric = FactoredMetric(0.0, sparse.csr_array(size * F), C / size**2)
+    M = F.T @ C @ F
+    np.testing.assert_allclose(metric.condensed().to_dense(), M, atol=1e-11)
+    assert metric.norm() == pytest.approx(np.linalg.norm(M))
 
 
 def test_the_metric_of_nothing_has_no_components():

@@ -17,6 +17,11 @@ def workspace(tmp_path_factory):
     return mutants.workspace(tmp_path_factory.mktemp("package"))
 
 
+def changes(tree: ast.Module) -> list[dict[str, str]]:
+    """What a list says of each change of a module."""
+    return [mutants.mutant(tree, n)[2] for n in range(len(list(mutants.places(tree))))]
+
+
 def module_path(folder: Path, module: str) -> Path:
     return folder / "lml" / f"{module.replace('.', '/')}.py"
 
@@ -53,12 +58,33 @@ def test_every_kind_of_place_is_changed_into_code_that_is_another():
         "    return x @ y + x * y\n"
     )
     tree = ast.parse(source)
-    found = [mutants.mutant(tree, n)[1] for n in range(len(list(mutants.places(tree))))]
+    found = [said["change"] for said in changes(tree)]
     assert len(set(found)) == len(found) == 12
     said = "\n".join(found)
     for new in ("y=2", "x <= y", "x == 0", "or x", "+np.", "minimum", "x[2:]", "False", "- x * y"):
         assert new in said
     assert ast.unparse(tree) == source.strip()
+
+
+def told(module: str, function: str) -> ast.Module:
+    """A function of a module alone, or what stands outside of all."""
+    tree = ast.parse(module_path(mutants.ROOT, module).read_text(encoding="utf-8"))
+    if not function:
+        return ast.Module([node for node in tree.body if not hasattr(node, "name")], [])
+    for name in function.split("."):
+        part = [node for node in tree.body if getattr(node, "name", "") == name]
+        assert part, f"{module} has no {function} now"
+        tree = part[0]
+    return ast.Module([tree], [])
+
+
+def test_an_equivalent_change_is_one_of_the_module_as_it_is_and_has_a_reason():
+    entries = mutants.EQUIVALENT["equivalent"]
+    assert len({(e["module"], e["function"], e["change"]) for e in entries}) == len(entries)
+    for entry in entries:
+        found = [said["change"] for said in changes(told(entry["module"], entry["function"]))]
+        assert entry["change"] in found, f"{entry['module']} is written otherwise now"
+        assert entry["reason"]
 
 
 def test_messages_imports_and_annotations_are_left_alone():

@@ -59,6 +59,13 @@ def test_a_step_cures_its_triplet_unless_the_cap_binds():
         assert (abs(loss) < 1e-12) if step < 0.02 else (loss >= -1e-12)
 
 
+def test_a_triplet_with_exactly_its_margin_gives_back_the_matrix():
+    W = np.eye(2)
+    found, step = passive_aggressive_step(W, *np.eye(2)[[0, 0, 1]], 10.0)
+    assert found is W
+    assert step == 0
+
+
 def test_no_violation_no_update():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
@@ -158,10 +165,10 @@ def test_a_lone_row_is_no_anchor():
     assert np.abs(outside).max() > 1e-6  # but a negative
 
 
-@pytest.mark.parametrize("D", [4, 60])
-def test_equal_rows_of_two_classes_are_skipped(D):
-    X = np.repeat(np.random.default_rng(0).normal(size=(1, D)), 6, axis=0)
-    model = OASIS(n_steps=100, random_state=0).fit(X, [0, 0, 0, 1, 1, 1])
+@pytest.mark.parametrize(("n", "D"), [(6, 4), (6, 60), (40, 60)])  # dense, score, kernel form
+def test_equal_rows_of_two_classes_are_skipped(n, D):
+    X = np.repeat(np.random.default_rng(0).normal(size=(1, D)), n, axis=0)
+    model = OASIS(n_steps=100, random_state=0).fit(X, np.arange(n) % 2)
     assert model.n_updates_ == 0
 
 

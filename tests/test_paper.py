@@ -158,3 +158,32 @@ def test_a_dictionary_of_a_file_must_be_orthonormal(change, tmp_path):
     write_state(tmp_path / "s", "DictionaryMetricLearner", meta, arrays)
     with pytest.raises(ValueError, match=r"s' cannot be .*dictionary is .*not orthonormal rows"):
         DictionaryMetricLearner.load(tmp_path / "s")
+
+
+@pytest.mark.parametrize("n_components", [1, 4])
+def test_a_task_reads_its_code_in_the_dictionary_from_a_file_too(n_components, tmp_path):
+    learn(make_learner(n_components=n_components)).save(tmp_path / "s")
+    learner = DictionaryMetricLearner.load(tmp_path / "s")
+    L = learner.dictionary_
+    assert L.shape == (n_components, 7)
+    for task in NAMES:
+        M = L.T @ learner.codes_[task] @ L
+        np.testing.assert_allclose(learner.task_metric(task).to_dense(), M, atol=1e-12)
+
+
+def test_bytes_of_the_state_are_those_of_its_numbers():
+    parts = learn(make_learner()).state_parts_
+    assert parts["dictionary"] == 8 * 4 * 7
+    assert parts["codes"] == 8 * 3 * 4 * 4
+    assert parts["samples"] == 8 * 3 * 30 * 7
+    assert parts["records"] == 8 * 3 * (30 + 2)  # labels, number and visits
+
+
+@pytest.mark.parametrize("number", [-1, 30])
+def test_triplets_of_a_file_are_numbers_of_its_samples(number, tmp_path):
+    learn(make_learner()).save(tmp_path / "s")
+    meta, arrays = read_state(tmp_path / "s", "DictionaryMetricLearner")
+    arrays["tasks.triplets"][5] = number
+    write_state(tmp_path / "s", "DictionaryMetricLearner", meta, arrays)
+    with pytest.raises(ValueError, match=r"triplets of 'paris' .*numbers below 30"):
+        DictionaryMetricLearner.load(tmp_path / "s")

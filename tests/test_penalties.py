@@ -71,6 +71,15 @@ def test_strength_max_is_the_edge_of_diagonal_codes(rng):
     assert OffDiagonalL1(0.999 * edge).prox(B)[off].any()
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_strength_max_has_the_units_of_the_target(rng, size):
+    B, L = rng.normal(size=(4, 4)), rng.normal(size=(4, 5))
+    for gram in (None, L @ L.T):
+        edge = OffDiagonalL1.strength_max(B, gram)
+        assert OffDiagonalL1.strength_max(size * B, gram) == pytest.approx(size * edge)
+    assert OffDiagonalL1.strength_max(np.diag([2.0, -1.0])) == 0
+
+
 def test_strength_max_for_a_general_gram_matrix(rng):
     L, N = rng.normal(size=(3, 5)), rng.normal(size=(5, 5))
     A, B = L @ L.T, L @ (N + N.T) @ L.T

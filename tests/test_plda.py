@@ -88,6 +88,16 @@ def test_the_metric_has_the_form_of_the_paper():
     np.testing.assert_array_equal(learner.metric_matrix("task0"), metric.to_dense())
 
 
+def test_the_metric_is_the_bilinear_part_of_the_log_ratio():
+    metric = learned(stream()).task_metric("task0")
+    rng = np.random.default_rng(3)
+    X, Z, origin = rng.normal(size=(5, 6)), rng.normal(size=(4, 6)), np.zeros((1, 6))
+    assert metric.n_features == 6
+    alone = metric.bilinear(X, origin) + metric.bilinear(origin, Z)
+    both = metric.bilinear(X, Z) + metric.bilinear(origin, origin)
+    np.testing.assert_allclose(X @ metric.to_dense() @ Z.T, both - alone, atol=1e-9)
+
+
 def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
     visits = stream()
     learner, X = learned(visits), visits[0][0]
@@ -127,6 +137,17 @@ def test_replaced_rows_leave_nothing_behind():
         np.testing.assert_allclose(
             scores(replaced, visits, task), scores(once, visits, task), atol=1e-8
         )
+
+
+def test_visits_are_counted_and_without_tasks_there_is_no_shared_metric():
+    visits = stream()
+    learner = learned([*visits, visits[1]], max_old_tasks=1)
+    assert [memory.n_visits for memory in learner.tasks_.values()] == [1, 2, 1]
+    assert np.isfinite(scores(learner, visits, "task1")).all()
+    for task in list(learner.tasks_):
+        learner.forget(task)
+    with pytest.raises(NotFittedError, match="no task"):
+        learner.shared_metric()
 
 
 def test_a_forgotten_task_leaves_nothing_behind():

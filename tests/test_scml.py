@@ -283,6 +283,13 @@ def test_clear_errors_for_parameters(name, bad):
     assert not hasattr(learner, "n_features_in_")
 
 
+@pytest.mark.parametrize(("name", "bad"), [("beta", -0.1), ("gamma", 0.0), ("n_steps", 0)])
+def test_dual_averaging_refuses_what_no_step_can_use(name, bad):
+    _, _, triplets, P = problem()
+    with pytest.raises(ValueError, match=f"{name}={bad!r}"):
+        dual_averaging(P, triplets, **{"beta": 0.1, name: bad})
+
+
 def test_column_labels_warn_and_unfitted_raises():
     X, y = rows_of(20, 4, 2)
     with pytest.warns(DataConversionWarning):

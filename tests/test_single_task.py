@@ -100,6 +100,14 @@ def test_rows_of_every_form_give_the_same_numbers_and_stay_as_they_are(kind, for
     np.testing.assert_allclose(learner.transform(X.astype(np.float32), task=task), expected, 1e-5)
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array])
+def test_one_sample_is_read_as_it_is_beside_others(form):
+    learner = told("distance")
+    every = learner.transform(X, task=("a", 1))
+    alone = learner.transform(form(X[1:2]), task=("a", 1))
+    np.testing.assert_allclose(alone, every[1:2], atol=1e-12)
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
 def test_columns_must_be_those_that_were_learned(make):
     learner = told("distance").fit(make(dict(zip("abcd", X.T, strict=True))))

@@ -10,7 +10,10 @@ from lml import triplets as module
 from lml.metrics import FactoredMetric
 from lml.triplets import (
     all_triplets,
+    draw_triplets,
+    hinge_with_gradient,
     nearest_triplets,
+    neighbor_triplets,
     sample_triplets,
     triplet_counts,
     triplet_gradient,
@@ -157,6 +160,12 @@ def test_nearest_is_exact_where_norms_hide_the_distance():
     assert [*map(tuple, nearest_triplets(X, y, 2, 2))] == nearest_by_hand(X, y, 2, 2)
 
 
+def test_nearest_is_exact_where_rounding_grows_with_the_features():
+    rng = np.random.default_rng(5)
+    X, y = rng.integers(0, 3, size=(40, 300)) + 1e7, np.arange(40) % 2
+    assert [*map(tuple, nearest_triplets(X, y, 2, 2))] == nearest_by_hand(X, y, 2, 2)
+
+
 def test_rows_of_very_different_length():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20, 3)) * np.where(np.arange(20) < 10, 1e4, 1e-4)[:, None]
@@ -200,6 +209,23 @@ def test_hinges_and_gradient(monkeypatch, problem, metric_type, block, count):
         ahead = hinges_by_hand(M + E, X, triplets, metric_type, 0.7).mean()
         behind = hinges_by_hand(M - E, X, triplets, metric_type, 0.7).mean()
         assert (ahead - behind) / (2 * step) == pytest.approx(G[a, b], abs=1e-7)
+
+
+@pytest.mark.parametrize("metric_type", TYPES)
+def test_what_takes_checked_arrays_gives_the_same_with_the_same_defaults(problem, metric_type):
+    X, y, M = problem
+    codes, metric = np.unique(y, return_inverse=True)[1], FactoredMetric.from_dense(M)
+    triplets = sample_triplets(y, 200, 0)
+    np.testing.assert_array_equal(draw_triplets(codes, 200, 0), triplets)
+    np.testing.assert_array_equal(neighbor_triplets(X, codes), nearest_triplets(X, y))
+    assert (triplets[:, 0] == triplets[:, 1]).any()  # self pairs are drawn
+    hinge = hinges_by_hand(M, X, triplets, metric_type).mean()
+    loss, G = hinge_with_gradient(metric, X, triplets, metric_type)
+    assert loss == pytest.approx(hinge)
+    assert triplet_loss(metric, X, triplets, metric_type) == pytest.approx(hinge)
+    again, H = triplet_gradient(metric, X, triplets, metric_type)
+    assert again == loss
+    np.testing.assert_array_equal(G.to_dense(), H.to_dense())
 
 
 @pytest.mark.parametrize("metric_type", TYPES)
@@ -286,6 +312,7 @@ I3 = FactoredMetric.identity(3)
         (lambda: sample_triplets(["a"], 1), "y has 1 samples"),
         (lambda: all_triplets([0, 1]), "2 samples of 2 classes.*give two classes, one with two"),
         (lambda: sample_triplets(["q"] * 5, 1), "5 samples of 1 classes.*no dissimilar pair"),
+        (lambda: all_triplets([0, 1]), "no similar pair"),
         (lambda: all_triplets([1, 2, 3]), "3 samples of 3 classes.*no similar pair"),
         (lambda: nearest_triplets(X3, [1, 2, 3]), "no similar pair"),
         (lambda: nearest_triplets(X3, ["q"] * 3), "no dissimilar pair"),

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.linalg import eigh
 from scipy.optimize import linprog
 from sklearn.base import clone
 
@@ -102,6 +103,20 @@ def test_directions_have_unit_length_and_do_not_move_with_the_origin(n):
         1.0,
         atol=1e-6,
     )
+
+
+def test_directions_of_one_region_are_those_of_the_definition_each_once():
+    rng = np.random.default_rng(7)
+    samples, triplets = rng.normal(size=(40, 6)), rng.integers(40, size=(100, 3))
+    near, far = np.zeros((6, 6)), np.zeros((6, 6))
+    for i, j, k in triplets:
+        near += np.outer(samples[i] - samples[j], samples[i] - samples[j])
+        far += np.outer(samples[i] - samples[k], samples[i] - samples[k])
+    V = eigh(far, near + np.trace(near) / 6 * np.eye(6))[1][:, ::-1].T
+    found = triplet_directions(samples, triplets, 30, 0)
+    assert found.shape == (6, 6)  # a hundred triplets are one region
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.abs(np.sum(V * found, axis=1)), 1.0, atol=1e-9)
 
 
 def test_equal_samples_give_no_direction_of_their_own():
@@ -218,6 +233,15 @@ def test_equal_error_rate_of_gaussian_scores():
     assert abs(both[0] - both[1]) < 1e-3
     assert np.mean(both) == pytest.approx(0.1587, abs=0.005)  # of N(0, 1) beyond one
     assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
+
+
+def test_a_pair_with_exactly_the_threshold_passes():
+    scores, y = np.array([3.0, 2.0, 1.0, 0.0]), [1, -1, 1, -1]
+    pairs = np.tile(scores[:, None, None], (1, 2, 1))
+    model = PairClassifier(Given(), threshold="equal_error_rate").fit(pairs, y)
+    assert equal_error_rate(scores, y)[1] == 2.0
+    assert model.predict(pairs).tolist() == [1, 1, -1, -1]
+    np.testing.assert_allclose(model.predict_proba(pairs).sum(axis=1), 1.0)
 
 
 @pytest.mark.parametrize("calibration", ["affine", "isotonic"])

@@ -1,11 +1,12 @@
 """Change the package in one place at a time and see whether its tests notice.
 
-Usage: ``python tools/mutants.py [MODULE ...] [--minutes 30] [--seed 0]``. Signs, operators,
-comparisons, numbers, bounds of slices and minima are changed, in an order that the seed draws, each
-in a copy of the package in a temporary folder; then the tests of the module run there, at most
-three times as long as they need for the code as it is. It prints what no test noticed, and adds a
-line for each module to tests/mutants.csv. What cannot be noticed is listed with a reason in
-tests/mutations.toml and is not counted.
+Usage: ``python tools/mutants.py [MODULE ...] [--minutes 30] [--count N] [--seed 0]``. Signs,
+operators, comparisons, numbers, bounds of slices and minima are changed, at most N in a module, in
+an order that the seed draws, each in a copy of the package in a temporary folder. There the tests
+that run the changed lines are run, then, if they pass, all tests of the module, at most three times
+as long as they need for the code as it is. It prints what no test noticed, and adds a line for each
+module to tests/mutants.csv. What cannot be noticed stands with a reason in
+tests/mutants_equivalent.toml: such changes are counted apart and not tried.
 """
 
 from __future__ import annotations
@@ -22,15 +23,20 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import date
 from pathlib import Path
 
+from coverage import CoverageData
+
 ROOT = Path(__file__).resolve().parent.parent
 COPIED, LINKED = ("lml", "tests", "tools", "pyproject.toml"), ("book", "results")
-LIST = tomllib.loads((ROOT / "tests" / "mutations.toml").read_text(encoding="utf-8"))
+LIST, EQUIVALENT = (
+    tomllib.loads((ROOT / "tests" / f"{name}.toml").read_text(encoding="utf-8"))
+    for name in ("mutations", "mutants_equivalent")
+)
 SWAPS = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
@@ -66,8 +72,29 @@ def run_tests(folder: Path, tests: list[str], seconds: float | None) -> int:
             return process.wait()
 
 
+def tests_by_line(folder: Path, tests: list[str], path: Path) -> dict[int, set[str]]:
+    """The tests that run each line of a module, which all pass; a line's set may lack some."""
+    if not tests or run_tests(
+        folder, [*tests, "--cov", "--cov-context=test", "--cov-report="], None
+    ):
+        raise SystemExit(f"{path.stem}: {tests or 'no test'} must pass first")
+    data = CoverageData(folder / ".coverage")
+    data.read()
+    found = defaultdict(set)
+    for line, contexts in data.contexts_by_lineno(str(path)).items():
+        found[line] = {c.removesuffix("|run") for c in contexts if c.endswith("|run")}
+    return found
+
+
+def survives(folder: Path, near: set[str], tests: list[str], seconds: float) -> bool:
+    """Whether all tests pass, those near the change first."""
+    if near and run_tests(folder, sorted(near), seconds) in (1, -9):
+        return False
+    return run_tests(folder, tests, seconds) == 0
+
+
 def tests_of(module: str) -> list[str]:
-    """Test modules named like a module or a page that tells it, or named by that page."""
+    """Test modules named like a module or a page that tells it, or by that page or the list."""
     text = (ROOT / "lml" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     names = {module, *re.findall(r"^# book/(.+?)\.ipynb#", text, re.M)}
     for page in list(names):
@@ -76,7 +103,9 @@ def tests_of(module: str) -> list[str]:
             names.update(notebook["metadata"]["lml"].get("tests", ()))
     stems = "|".join(name.replace("/", "_").replace(".", "_") for name in names)
     found = (ROOT / "tests").glob("test_*.py")
-    return sorted(f"tests/{p.name}" for p in found if re.fullmatch(f"test_({stems})", p.stem))
+    found = [p.stem for p in found if re.fullmatch(f"test_({stems})", p.stem)]
+    listed = EQUIVALENT["tests"]["*"] + EQUIVALENT["tests"].get(module, [])
+    return [f"tests/{name}.py" for name in sorted({*found, *listed})] if found else []
 
 
 def places(tree: ast.AST) -> Iterator[ast.AST]:
@@ -123,65 +152,81 @@ def change(node: ast.AST) -> None:
         node.op = SWAPS[type(node.op)]()
 
 
-def mutant(tree: ast.Module, number: int) -> tuple[str, str]:
-    """Text of a module with one place changed, and the changed line: old -> new."""
+def mutant(tree: ast.Module, number: int) -> tuple[str, range, dict[str, str]]:
+    """Text of a module with one place changed, its lines, and what a list says of it."""
     changed = deepcopy(tree)
     node = list(places(changed))[number]
-    around = [s for s in ast.walk(changed) if isinstance(s, ast.stmt)]
-    around = [s for s in around if s.lineno <= node.lineno <= s.end_lineno]
-    statement = min(around, key=lambda s: s.end_lineno - s.lineno)
-    old = ast.unparse(statement).splitlines()
+    holders = (ast.stmt, ast.ExceptHandler)
+    around = [s for s in ast.walk(changed) if isinstance(s, holders) and _holds(s, node)]
+    around.sort(key=lambda s: s.end_lineno - s.lineno)
+    names = [s.name for s in around if isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+    old = ast.unparse(around[0]).splitlines()
     change(node)
-    new = ast.unparse(statement).splitlines()
+    new = ast.unparse(around[0]).splitlines()
     lines = [f"{a.strip()} -> {b.strip()}" for a, b in zip(old, new) if a != b]
-    return ast.unparse(changed), f"line {node.lineno}: {'; '.join(lines)}"
+    said = {"function": ".".join(reversed(names)), "change": "; ".join(lines)}
+    return ast.unparse(changed), range(node.lineno, node.end_lineno + 1), said
+
+
+def _holds(statement: ast.AST, node: ast.AST) -> bool:
+    return statement.lineno <= node.lineno <= statement.end_lineno
+
+
+def try_changes(folder: Path, module: str, rng: random.Random) -> Iterator[str]:
+    """Change a module in one place after another: each is killed, survived or equivalent."""
+    path = folder / "lml" / f"{module.replace('.', '/')}.py"
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    numbers = list(range(len(list(places(tree)))))
+    rng.shuffle(numbers)
+    tests = tests_of(module)
+    started = time.monotonic()
+    near = tests_by_line(folder, tests, path)
+    seconds = 3 * (time.monotonic() - started) + 5
+    known = [(e["module"], e["function"], e["change"]) for e in EQUIVALENT["equivalent"]]
+    for number in numbers:
+        changed, lines, said = mutant(tree, number)
+        if (module, said["function"], said["change"]) in known:
+            yield "equivalent"
+            continue
+        path.write_text(changed, encoding="utf-8")
+        passed = survives(folder, set().union(*(near[n] for n in lines)), tests, seconds)
+        path.write_text(text, encoding="utf-8")
+        if passed:
+            print(f"# survived, line {lines[0]}\nmodule = {module!r}", flush=True)
+            print(f"function = {said['function']!r}\nchange = {said['change']!r}", flush=True)
+        yield "survived" if passed else "killed"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", help="all of the method if left out")
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--count", type=int, default=10**6, help="changes of a module at most")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     paths = sorted((ROOT / "lml").rglob("*.py"))
     names = [".".join(p.relative_to(ROOT / "lml").with_suffix("").parts) for p in paths]
     wanted = given.modules or [n for n in names if "__" not in n and not n.startswith("studies")]
-    known = {(e["module"], e["change"]) for e in LIST.get("equivalent", [])}
-    end, rng = time.monotonic() + 60 * given.minutes, random.Random(given.seed)
-    tried, survived, left = Counter(), Counter(), {}
+    end = time.monotonic() + 60 * given.minutes
     with tempfile.TemporaryDirectory() as temporary:
         folder = workspace(Path(temporary).resolve())
-        for module in wanted:
-            path = folder / "lml" / f"{module.replace('.', '/')}.py"
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            numbers = list(range(len(list(places(tree)))))
-            rng.shuffle(numbers)
-            left[module] = path, path.read_text(encoding="utf-8"), tree, numbers
-        limits: dict[str, float] = {}
-        while time.monotonic() < end and any(numbers for *_, numbers in left.values()):
-            for module, (path, text, tree, numbers) in left.items():
-                if not numbers or time.monotonic() > end:
-                    continue
-                tests = tests_of(module)
-                if module not in limits:
-                    started = time.monotonic()
-                    if not tests or run_tests(folder, tests, None):
-                        raise SystemExit(f"{module}: {tests or 'no test'} must pass first")
-                    limits[module] = 3 * (time.monotonic() - started) + 5
-                changed, said = mutant(tree, numbers.pop())
-                if (module, said.partition(": ")[2]) in known:
-                    continue
-                path.write_text(changed, encoding="utf-8")
-                tried[module] += 1
-                if run_tests(folder, tests, limits[module]) == 0:
-                    survived[module] += 1
-                    print(f"survived: {module} {said}", flush=True)
-                path.write_text(text, encoding="utf-8")
+        runs = {m: try_changes(folder, m, random.Random(given.seed)) for m in wanted}
+        results = {module: Counter() for module in wanted}
+        for _ in range(given.count):
+            for module in [m for m in runs if time.monotonic() < end]:
+                if (result := next(runs[module], None)) is None:
+                    del runs[module]
+                else:
+                    results[module][result] += 1
     with (ROOT / "tests" / "mutants.csv").open("a", encoding="utf-8") as file:
-        for module in tried:
-            row = date.today(), given.seed, module, tried[module], survived[module]
+        for module, counts in results.items():
+            tried = counts["killed"] + counts["survived"]
+            row = date.today(), given.seed, module, tried, counts["survived"], counts["equivalent"]
             file.write(",".join(map(str, row)) + "\n")
-    print(f"{tried.total()} changes tried, {survived.total()} survived:", dict(survived))
+    total = sum(results.values(), Counter())
+    print(f"{total['killed'] + total['survived']} changes tried, {total['survived']} survived,")
+    print(f"{total['equivalent']} equivalent were not tried")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""With whom a task shares: each rule alone, against densities, loops and hand-made tables."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from plda_streams import rows
+from scipy.stats import multivariate_normal
+
+from lml.plda.model import class_axes, log_ratios, shrunken_variances, task_moments
+from lml.plda.selection import (
+    Selection,
+    Visit,
+    _log_likelihoods,
+    _mean_rule,
+    _sample_losses,
+    folds_of,
+    is_at_chance,
+    labels_agree,
+)
+
+RHO = 0.7
+
+
+@pytest.mark.parametrize(
+    ("loss", "counts", "said"),
+    [
+        (0.5, [200, 200], True),
+        (0.46, [200, 200], True),  # two standard errors are 0.05
+        (0.44, [200, 200], False),
+        (0.0, [200, 200], False),
+        (0.18, [3600, 400], True),  # to guess by the shares is wrong less often
+        (0.15, [3600, 400], False),
+        (0.5, [20, 20], False),  # too few to say
+    ],
+)
+def test_a_loss_at_chance_level(loss, counts, said):
+    assert is_at_chance(loss, np.array(counts)) is said
+
+
+def test_likelihoods_are_those_of_the_normal_density():
+    rng = np.random.default_rng(0)
+    A, R = rng.normal(size=(4, 4)), 3 * rng.normal(size=(9, 4))
+    sigma = A @ A.T + np.eye(4)
+    scale = np.mean(np.sum(R * R, axis=1)) / np.trace(sigma)  # of equal mean squares
+    density = multivariate_normal(np.zeros(4), scale * sigma)
+    expected = density.logpdf(R) + 2 * np.log(2 * np.pi)
+    np.testing.assert_allclose(_log_likelihoods(sigma, R), expected, atol=1e-10)
+
+
+def test_the_rule_of_means_gives_the_likeliest_class():
+    X, y = rows(0, n=60, n_features=5, n_classes=4)
+    moments, mean = task_moments(X, y, list(range(4)), np.eye(5))
+    A, b = _mean_rule(moments, [2, 0, 3], RHO)  # in the order that is asked for
+    Z = (X - mean) / np.sqrt(moments.unit)
+    sigma = moments.scatters.within + RHO * np.eye(5)
+    means = moments.means[[2, 0, 3]] / np.sqrt(moments.unit)
+    logs = np.stack([multivariate_normal(m, sigma).logpdf(Z) for m in means], axis=1)
+    found = Z @ A + b
+    np.testing.assert_allclose(found - found[:, :1], logs - logs[:, :1], atol=1e-8)
+
+
+def visit_of(X, y):
+    return Visit(
+        X=X, codes=y, labels=list(range(y.max() + 1)), basis=np.eye(X.shape[1]), known=None
+    )
+
+
+def test_losses_are_the_shares_of_strangers_among_one_three_and_five():
+    X, y = rows(1, n=36)
+    fold = folds_of(visit_of(X, y), 3, np.random.default_rng(0))[0]
+    shrinkages = [(0.3, 0.0, 0.0), (1.0, 0.3, 0.1)]
+    found = _sample_losses(fold, shrinkages, RHO, fold.own.scatters)
+    V, psi = class_axes(fold.own.scatters, RHO)
+    for line, shrinkage in zip(found, shrinkages, strict=True):
+        scores = log_ratios(shrunken_variances(psi, *shrinkage), fold.held @ V, fold.others @ V)
+        for loss, code, row in zip(line, fold.held_codes, scores, strict=True):
+            wrong = fold.other_codes[np.argsort(-row, kind="stable")] != code
+            assert loss == pytest.approx(np.mean([wrong[:k].mean() for k in (1, 3, 5)]))
+
+
+def test_labels_agree_where_half_of_the_right_answers_remain():
+    """The others' labels are false for a growing share of their samples."""
+    X, y = rows(2, n=120, n_features=5, n_classes=4)
+    folds = folds_of(visit_of(X, y), 3, np.random.default_rng(0))
+    said, kept = [], []
+    for lies in np.linspace(0, 1, 41):
+        theirs = np.where(np.arange(len(y)) < lies * len(y), (y + 1) % 4, y)
+        joint, _ = task_moments(X, theirs, list(range(4)), np.eye(5))
+        right, own, chance = [], [], 0.0
+        answers = []
+        for fold in folds:
+            Z = fold.held / np.sqrt(fold.own.unit)
+            for m, answer in ((joint, answers), (fold.own, own)):
+                sigma = m.scatters.within + RHO * np.eye(5)
+                means = m.means / np.sqrt(m.unit)
+                logs = [multivariate_normal(mean, sigma).logpdf(Z) for mean in means]
+                answer.extend(np.argmax(logs, axis=0))
+            right.extend(fold.held_codes)
+        for c in range(4):
+            chance += np.mean(np.equal(right, c)) * np.mean(np.equal(answers, c))
+        gain = np.mean(np.equal(own, right)) - chance
+        kept.append((np.mean(np.equal(answers, right)) - chance) / gain)
+        said.append(labels_agree(folds, list(range(4)), joint, RHO))
+    assert said == [share > 0.5 for share in kept]
+    assert any(0.34 < share < 0.5 for share in kept)
+    assert any(share > 0.5 for share in kept)
+
+
+def memory(losses, n_samples=100):
+    return SimpleNamespace(losses=np.array(losses), n_samples=n_samples)
+
+
+def test_a_task_is_read_as_its_family_unless_others_are_clearly_better():
+    weights, shrinkages = [(0.25, 0.0), (1.0, 1.0)], [(1.0, 0.0, 0.0), (0.3, 0.0, 0.0), (0.1, 0, 0)]
+    choice = Selection(weights, shrinkages, 1.0, shared_labels=False, n_folds=2)
+    usual = memory([[0.3, 0.1, 0.3], [0.3, 0.2, 0.3]])
+    other = memory([[0.3, 0.2, 0.3], [0.3, 0.1, 0.3]], n_samples=10)
+    assert choice.settings(other, [other, usual, other]) == (weights[1], shrinkages[1])
+    near = memory([[0.3, 0.2, 0.3], [0.3, 0.19, 0.3]])  # better by less than its noise
+    clear = memory([[0.9, 0.9, 0.2], [0.9, 0.8, 0.1]])
+    assert choice.settings(near, [usual, near]) == (weights[0], shrinkages[1])
+    assert choice.settings(clear, [usual] * 8 + [clear]) == (weights[1], shrinkages[2])
+    few = memory(clear.losses, n_samples=1)
+    assert choice.settings(few, [usual] * 8 + [few]) == (weights[0], shrinkages[1])
+    one = Selection(weights[1:], shrinkages[:1], 1.0, shared_labels=False, n_folds=2)
+    assert one.settings(memory([[0.5]]), []) == (weights[1], shrinkages[0])
