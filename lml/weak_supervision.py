@@ -32,6 +32,7 @@ from lml.utils.validation import (
 __all__ = [
     "PairClassifier",
     "TripletLearnerMixin",
+    "best_f_score",
     "check_pair_labels",
     "check_tuples",
     "equal_error_rate",
@@ -267,6 +268,48 @@ def equal_error_rate(scores: ArrayLike, y: ArrayLike) -> tuple[float, float]:
 
 
 # book/weak_supervision.ipynb#decisions-and-probabilities
+def best_f_score(
+    scores: ArrayLike, y: ArrayLike, beta: float = 1.0, prior: float | None = None
+) -> tuple[float, float]:
+    """Find the threshold with the largest F-score of the pairs that pass.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_pairs,)
+        Larger is closer.
+    y : array-like of shape (n_pairs,)
+        +1 for a similar pair, -1 for a dissimilar one.
+    beta : float, default=1.0
+        How much more a similar pair that is refused counts, above 0.
+    prior : float, optional
+        Share of similar pairs; that in `y` by default.
+
+    Returns
+    -------
+    score : float
+    threshold : float
+        Pairs with this score or a larger one pass.
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eq. (pairs-f).
+
+    Examples
+    --------
+    >>> best_f_score([3.0, 2.0, 1.0, 0.0], [1, -1, 1, -1])
+    (0.8, 1.0)
+    """
+    scores = check_dense(scores, "scores", ensure_2d=False)
+    signs = check_pair_labels(y, len(scores))
+    share = np.mean(signs > 0) if prior is None else prior
+    passed, accepted, thresholds = roc_curve(signs, scores, drop_intermediate=False)
+    right = share * accepted
+    values = (1 + beta**2) * right / (right + (1 - share) * passed + beta**2 * share)
+    best = np.argmax(values[1:]) + 1  # the first threshold is infinite
+    return float(values[best]), float(thresholds[best])
+
+
+# book/weak_supervision.ipynb#decisions-and-probabilities
 class PairClassifier(ClassifierMixin, BaseEstimator):
     """Decide whether two samples are similar, by the calibrated scores of a fitted learner.
 
@@ -278,12 +321,15 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         The task, for a learner of several tasks.
     calibration : {"affine", "isotonic"}, default="affine"
         How a score becomes a log ratio.
-    threshold : {"cost", "equal_error_rate"}, default="cost"
-        The cheapest decisions, or those with equal rates of both mistakes on the pairs of `fit`.
+    threshold : {"cost", "equal_error_rate", "f_score"}, default="cost"
+        The cheapest decisions, or on the pairs of `fit` equal rates of both mistakes or the
+        largest F-score.
     prior : float or None, default=None
         Share of similar pairs, between 0 and 1. None is their share in `fit`.
     miss_cost, pass_cost : float, default=1.0
         Price of a similar pair that is refused and of a dissimilar one that passes, above 0.
+    beta : float, default=1.0
+        Of the F-score: how much more a similar pair that is refused counts, above 0.
 
     Attributes
     ----------
@@ -295,8 +341,8 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost) and (pairs-cllr). The pairs of `fit`
-    should be of samples that the learner has not learned from.
+    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost), (pairs-f) and (pairs-cllr). The
+    pairs of `fit` should be of samples that the learner has not learned from.
 
     Examples
     --------
@@ -313,10 +359,11 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
     _parameter_rules: ClassVar = {
         "calibration": one_of("affine", "isotonic"),
-        "threshold": one_of("cost", "equal_error_rate"),
+        "threshold": one_of("cost", "equal_error_rate", "f_score"),
         "prior": optional(real(0, 1, above=True, below=True)),
         "miss_cost": real(0, above=True),
         "pass_cost": real(0, above=True),
+        "beta": real(0, above=True),
     }
 
     def __init__(
@@ -329,6 +376,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         prior: float | None = None,
         miss_cost: float = 1.0,
         pass_cost: float = 1.0,
+        beta: float = 1.0,
     ) -> None:
         self.learner = learner
         self.task = task
@@ -337,6 +385,13 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         self.prior = prior
         self.miss_cost = miss_cost
         self.pass_cost = pass_cost
+        self.beta = beta
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
 
     def fit(self, pairs: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate the scores and choose the threshold.
@@ -373,6 +428,9 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         fitted.threshold_ = float(np.log(self.pass_cost / self.miss_cost) - logit(fitted.prior_))
         if self.threshold == "equal_error_rate":
             _, fitted.threshold_ = equal_error_rate(fitted._calibrated(scores), signs)
+        elif self.threshold == "f_score":
+            ratios = fitted._calibrated(scores)
+            _, fitted.threshold_ = best_f_score(ratios, signs, self.beta, fitted.prior_)
         self.__dict__ = fitted.__dict__
         return self
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 from sklearn.base import clone
+from sklearn.metrics import f1_score, fbeta_score
 
 import lml.weak_supervision
 from lml.fisher import triplet_directions
@@ -15,7 +16,13 @@ from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.scml import SCML, triplet_differences
 from lml.triplets import triplet_margins
-from lml.weak_supervision import PairClassifier, equal_error_rate, log_ratio_cost, pair_steps
+from lml.weak_supervision import (
+    PairClassifier,
+    best_f_score,
+    equal_error_rate,
+    log_ratio_cost,
+    pair_steps,
+)
 
 
 def toy(n=40, D=5, seed=0):
@@ -220,6 +227,39 @@ def test_equal_error_rate_of_gaussian_scores():
     assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_the_threshold_of_the_f_score_is_the_best_of_all(beta):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(200) < 0.3, 1, -1)
+    scores = np.round(y + rng.normal(size=200), 1)  # with ties
+    by_hand = [fbeta_score(y, np.where(scores >= t, 1, -1), beta=beta) for t in scores]
+    found, threshold = best_f_score(scores, y, beta)
+    assert found == pytest.approx(max(by_hand))
+    said = np.where(scores >= threshold, 1, -1)
+    assert fbeta_score(y, said, beta=beta) == pytest.approx(found)
+    # with another share of similar pairs it is the score of pairs that are drawn so
+    repeated = np.r_[np.repeat(scores[y > 0], 8), scores[y < 0]]
+    labels = np.repeat([1, -1], [8 * np.sum(y > 0), np.sum(y < 0)])
+    share = np.mean(labels > 0)
+    assert best_f_score(scores, y, beta, share) == pytest.approx(
+        best_f_score(repeated, labels, beta)
+    )
+
+
+def test_a_classifier_of_pairs_takes_the_threshold_of_its_f_score():
+    pairs, y, _ = gaussian_scores(4000)
+    scores = {}
+    for name in ("cost", "f_score", "equal_error_rate"):
+        model = PairClassifier(Given(), threshold=name).fit(pairs[::3], y[::3])
+        scores[name] = f1_score(y[::3], model.predict(pairs[::3]))
+    assert max(scores.values()) == scores["f_score"]
+    shares = []
+    for beta in (0.2, 5.0):
+        model = PairClassifier(Given(), threshold="f_score", beta=beta).fit(pairs, y)
+        shares.append(np.mean(model.predict(pairs) > 0))
+    assert shares[0] < 0.5 < shares[1]
+
+
 @pytest.mark.parametrize("calibration", ["affine", "isotonic"])
 def test_separable_pairs_stay_finite(calibration):
     pairs = np.tile(np.arange(10.0)[:, None, None], (1, 2, 1))
@@ -250,6 +290,7 @@ def test_a_classifier_of_pairs_is_copied_and_pickled_and_checked():
         {"threshold": 0.5},
         {"pass_cost": 0},
         {"miss_cost": 0},
+        {"beta": 0},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             clone(model).set_params(**bad).fit(X[PAIRS], SIGNS)
