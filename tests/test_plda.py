@@ -92,7 +92,9 @@ def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
     visits = stream()
     learner, X = learned(visits), visits[0][0]
     metric = learner.task_metric("task0")
-    queries, references = (metric.map_rows(X, role) for role in ("query", "reference"))
+    roles = ("query", "reference")
+    queries, references = (learner.transform(X, task="task0", role=role) for role in roles)
+    assert learner.index_space("task0") == "l2"
     distances = np.sum((queries[:, None] - references) ** 2, axis=2)
     nearest = np.argsort(distances, axis=1)[:, :4]
     found, _ = k_nearest(metric, X, X, "similarity", 4)

@@ -111,6 +111,8 @@ class LogRatioMetric(FactoredMetric):
     [[0.3938]]
     """
 
+    index_space = "l2"
+
     def __init__(self, mean: MatrixLike, rows: MatrixLike, between: MatrixLike) -> None:
         self._mean = _finite_view(mean, "mean")
         self._between = _finite_view(between, "between")
