@@ -18,11 +18,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from sklearn.utils.validation import check_is_fitted
 
-from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
+    as_labels,
     check_dense,
     check_new_samples,
     check_parameters,
+    labels_array,
     one_of,
     optional,
     real,
@@ -30,6 +32,7 @@ from lml.utils.validation import (
 )
 
 __all__ = [
+    "OpenSetClassifier",
     "PairClassifier",
     "TripletLearnerMixin",
     "best_f_score",
@@ -466,3 +469,106 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of dissimilar and similar, shape (n_pairs, 2), for the prior."""
         ratios = self.log_ratio(pairs) + logit(self.prior_)
         return np.stack([expit(-ratios), expit(ratios)], axis=1)
+
+
+# book/weak_supervision.ipynb#samples-of-no-known-class
+class OpenSetClassifier(ClassifierMixin, BaseEstimator):
+    """Labels by a fitted classifier with references, or that a sample is of none of its classes.
+
+    Parameters
+    ----------
+    classifier : fitted classifier
+        `MetricKNeighborsClassifier` or `LifelongKNeighborsClassifier`. It is read and never
+        changed; references that it gets later count.
+    task : hashable or None, default=None
+        The task, for a classifier of several tasks.
+    outlier_label : object, default=None
+        The label of a sample of no known class.
+    threshold : {"equal_error_rate", "f_score"}, default="equal_error_rate"
+        Known samples are refused as often as outliers pass, or the known samples that pass have the
+        largest F-score.
+    beta : float, default=1.0
+        Of the F-score: how much more a known sample that is refused counts, above 0.
+
+    Attributes
+    ----------
+    threshold_ : float
+        Least score of the nearest reference of a known sample.
+
+    Examples
+    --------
+    >>> from lml.neighbors import MetricKNeighborsClassifier
+    >>> classifier = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0], [1.0]], ["a", "b"])
+    >>> model = OpenSetClassifier(classifier, outlier_label="?")
+    >>> model.fit([[0.1], [1.2], [5.0]], ["a", "b", "c"]).predict([[0.9], [7.0]]).tolist()
+    ['b', '?']
+    """
+
+    _parameter_rules: ClassVar = {
+        "threshold": one_of("equal_error_rate", "f_score"),
+        "beta": real(0, above=True),
+    }
+
+    def __init__(
+        self,
+        classifier: Any,
+        *,
+        task: Hashable = None,
+        outlier_label: Any = None,
+        threshold: str = "equal_error_rate",
+        beta: float = 1.0,
+    ) -> None:
+        self.classifier = classifier
+        self.task = task
+        self.outlier_label = outlier_label
+        self.threshold = threshold
+        self.beta = beta
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags._skip_test = True  # scikit-learn's checks give no fitted classifier
+        return tags
+
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
+        """Choose the threshold.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+            Validation samples; none of them is a reference.
+        y : array-like of shape (n,)
+            Their labels. A label that the classifier does not know is that of an outlier.
+
+        Returns
+        -------
+        self : OpenSetClassifier
+        """
+        check_parameters(self)
+        scores = self._nearest_scores(X)
+        classes = self.classifier.classes_
+        known = set((classes if self.task is None else classes[self.task]).tolist())
+        signs = [1 if label in known else -1 for label in as_labels(y)]
+        if self.threshold == "f_score":
+            _, self.threshold_ = best_f_score(scores, signs, self.beta)
+        else:
+            _, self.threshold_ = equal_error_rate(scores, signs)
+        return self
+
+    def _where(self) -> dict[str, Any]:
+        return {} if self.task is None else {"task": self.task}
+
+    def _nearest_scores(self, X: MatrixLike) -> Floats:
+        """The score of the nearest reference of each sample."""
+        return self.classifier.kneighbors(X, n_neighbors=1, **self._where())[1][:, 0]
+
+    def decision_function(self, X: MatrixLike) -> Floats:
+        """Score of the nearest reference minus the threshold, (n,); negative for outliers."""
+        check_is_fitted(self, "threshold_")
+        return self._nearest_scores(X) - self.threshold_
+
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
+        """Label of each sample of X (n, n_features), or `outlier_label`, shape (n,)."""
+        inside = self.decision_function(X) >= 0
+        labels = self.classifier.predict(X, **self._where()).tolist()
+        found = [label if near else self.outlier_label for label, near in zip(labels, inside)]
+        return labels_array(found)

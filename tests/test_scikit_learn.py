@@ -10,7 +10,14 @@ import inspect
 
 import numpy as np
 import pytest
-from registry import ELLA, ENTRIES, PAIR_CLASSIFIERS, LifelongKNeighborsClassifier, samples
+from registry import (
+    ELLA,
+    ENTRIES,
+    OPEN_SET_CLASSIFIERS,
+    PAIR_CLASSIFIERS,
+    LifelongKNeighborsClassifier,
+    samples,
+)
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.utils import get_tags
@@ -39,7 +46,8 @@ def test_every_public_estimator_is_checked():
             value for value in map(vars(module).get, module.__all__) if inspect.isclass(value)
         }
     estimators = {kind for kind in public if issubclass(kind, BaseEstimator)}
-    checked = {type(one) for one in (*SINGLE, *SEVERAL, *VIEWS, *PAIR_CLASSIFIERS)}
+    thresholds = *PAIR_CLASSIFIERS, *OPEN_SET_CLASSIFIERS
+    checked = {type(one) for one in (*SINGLE, *SEVERAL, *VIEWS, *thresholds)}
     assert estimators <= checked
     unseen = {type(one) for one in SEVERAL} - {type(view.learner) for view in VIEWS}
     assert unseen == {ELLA, LifelongKNeighborsClassifier}  # classifiers: no view of a metric
@@ -83,6 +91,20 @@ def test_tags_of_classifiers_of_pairs(model):
     np.testing.assert_allclose(learned.predict_proba(pairs).sum(axis=1), 1.0)
     assert set(learned.predict(pairs)) <= {1, -1}
     assert 0 <= learned.score(pairs, labels) <= 1
+
+
+@pytest.mark.parametrize("model", OPEN_SET_CLASSIFIERS, ids=str)
+def test_tags_of_classifiers_of_open_sets(model):
+    with pytest.warns(SkipTestWarning, match="Explicit SKIP via _skip_test"):
+        found = check_estimator(model, on_skip="warn", on_fail="raise")
+    assert {check["status"] for check in found} == {"passed"}
+    assert is_classifier(model)
+    X, y = samples()
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    known = clone(model.classifier).fit(X[:12], y[:12])
+    learned = clone(model).set_params(classifier=known).fit(X[12:], ["?", *y[13:]])
+    assert set(learned.predict(X)) <= {0, 1, None}
 
 
 def test_one_task_of_a_table_is_what_its_view_learns():

@@ -10,13 +10,17 @@ from sklearn.base import clone
 from sklearn.metrics import f1_score, fbeta_score
 
 import lml.weak_supervision
+from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import triplet_directions
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
+from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.scml import SCML, triplet_differences
 from lml.triplets import triplet_margins
 from lml.weak_supervision import (
+    OpenSetClassifier,
     PairClassifier,
     best_f_score,
     equal_error_rate,
@@ -370,3 +374,55 @@ def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
 def test_a_base_learner_that_needs_labels_is_refused():
     with pytest.raises(TypeError, match="learns from labels only"):
         stream("lmnn")
+
+
+# --- open sets ----------------------------------------------------------------------------
+
+
+def on_a_line(**parameters):
+    """References at 0 and 10; validation samples of both classes, and outliers at 5 and 20."""
+    known = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0], [10.0]], ["a", ("b", 1)])
+    model = OpenSetClassifier(known, outlier_label="none", **parameters)
+    return known, model.fit([[1.0], [8.0], [5.0], [20.0]], ["a", ("b", 1), "c", "d"])
+
+
+def test_a_sample_far_from_all_references_gets_the_label_of_outliers():
+    known, model = on_a_line()
+    assert model.threshold_ == -4.0  # of the sample at 8, the farther of the known ones
+    assert model.predict([[2.0], [8.1], [7.9], [-3.0]]).tolist() == ["a", ("b", 1), "none", "none"]
+    np.testing.assert_allclose(model.decision_function([[3.0], [9.0]]), [-5.0, 3.0])
+    assert known.predict([[-3.0]]).tolist() == ["a"]  # nothing of it has changed
+    assert on_a_line(threshold="f_score")[1].threshold_ == -4.0
+    there = pickle.loads(pickle.dumps(model))
+    assert there.predict([[7.9]]).tolist() == ["none"]
+    assert clone(model).set_params(classifier=known).get_params()["outlier_label"] == "none"
+
+
+def test_a_threshold_without_outliers_or_without_known_samples_is_refused():
+    _, model = on_a_line()
+    before = model.__dict__.copy()
+    for labels in (["a", "a"], ["c", "d"]):
+        with pytest.raises(ValueError, match="of both at least one"):
+            model.fit([[1.0], [8.0]], labels)
+    with pytest.raises(ValueError, match="threshold"):
+        model.set_params(threshold="cost").fit([[1.0]], ["a"])
+    assert model.set_params(threshold="equal_error_rate").__dict__ == before
+
+
+def test_a_class_that_is_enrolled_later_is_known_without_another_fit():
+    rng = np.random.default_rng(0)
+    centers = 10 * np.concatenate([np.eye(8), -np.eye(8)])[:14]
+    y = np.repeat(np.arange(14), 30)
+    samples = centers[y] + rng.normal(size=(420, 8))
+    learn, chosen, asked = (np.arange(420) % 3 == part for part in range(3))
+    old = learn & (y < 12)
+    learner = LifelongPLDA(random_state=0).partial_fit(samples[old], y[old], task="t")
+    reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
+    reader.fit(samples[old], y[old], task="t")
+    model = OpenSetClassifier(reader, task="t", outlier_label=-1)
+    model.fit(samples[chosen & (y < 13)], y[chosen & (y < 13)])
+    assert np.mean(model.predict(samples[asked & (y == 13)]) == -1) > 0.8
+    new = learn & (y == 13)
+    reader.partial_fit(samples[new], y[new], task="t")
+    assert np.mean(model.predict(samples[asked & (y == 13)]) == 13) > 0.8
+    assert np.mean(model.predict(samples[asked & (y == 12)]) == -1) > 0.8
