@@ -11,6 +11,7 @@ from lml.oasis import OASIS
 from lml.plda.learner import LifelongPLDA
 from lml.scml import SCML
 from lml.single_task import TaskTransformer
+from lml.weak_supervision import PairClassifier
 
 __all__ = [
     "LMNN",
@@ -22,6 +23,7 @@ __all__ = [
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
     "OffDiagonalLearner",
+    "PairClassifier",
     "TaskTransformer",
 ]
 

@@ -35,12 +35,15 @@ from lml.utils.validation import (
 __all__ = [
     "METRIC_LEARNER",
     "METRIC_TYPE",
+    "ROLE",
     "START",
     "FactoredMetric",
     "MetricDistance",
     "MetricLearnerMixin",
     "check_pairs",
     "fitted_metric",
+    "index_space",
+    "mapped_samples",
     "pairwise_scores",
     "starting_metric",
     "subspace_residual",
@@ -112,7 +115,10 @@ class FactoredMetric:
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
     _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
+    # book/metrics.ipynb#the-map-behind-a-psd-metric
+    index_space = "inner product"  # in which the nearest of `map_rows` are those of a similarity
 
+    # book/metrics.ipynb#the-factored-form
     def __init__(
         self, alpha: float, factor: MatrixLike, core: MatrixLike, n_features: int | None = None
     ) -> None:
@@ -615,6 +621,17 @@ class FactoredMetric:
         """A callable ``distance(x, z, squared=False)`` of two vectors, for a PSD metric."""
         return MetricDistance(self.root())
 
+    def map_rows(self, X: MatrixLike, role: str) -> Floats:
+        """Samples as "query" or "reference", whose inner products are the similarities x'Mz.
+
+        Derived in chapter 3 (metrics), eq. (metrics-roles).
+        """
+        X = _finite_matrix(X, "X", self.n_features)
+        if self.alpha or self.factor.shape[0] > self.n_features:
+            return self._apply(X) if role == "query" else dense(X)
+        image = self._image(X)
+        return self._by_core(image) if role == "query" else image
+
 
 # book/metrics.ipynb#sums-transposes-and-inner-products
 def _same(A: Matrix, B: Matrix) -> bool:
@@ -638,6 +655,24 @@ class MetricDistance:
         difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
         length = float(np.linalg.norm(self.root._apply(difference[None])))
         return length**2 if squared else length
+
+
+# book/metrics.ipynb#the-map-behind-a-psd-metric
+#: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
+ROLE = optional(one_of("query", "reference"))
+
+
+def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:
+    """Samples in the coordinates that `transform` gives, for a role or for the PSD read-out."""
+    ROLE.check("role", role)
+    if role is None or metric_type == "distance":
+        return metric.psd()._embed(X)
+    return metric.map_rows(X, role)
+
+
+def index_space(metric: FactoredMetric, metric_type: str) -> str:
+    """In which space an index finds the nearest of mapped samples: "l2" or "inner product"."""
+    return "l2" if metric_type == "distance" else metric.index_space
 
 
 # book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
@@ -805,13 +840,17 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self, "metric_")
         return self.metric_.psd()
 
-    def transform(self, X: MatrixLike) -> Floats:
+    def transform(self, X: MatrixLike, role: str | None = None) -> Floats:
         """Map samples so that Euclidean geometry is that of the PSD read-out of the metric.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, n_features)
             Samples.
+        role : {"query", "reference"} or None, default=None
+            For an index of nearest neighbors: the nearest references of a query in `index_space_`
+            are those of the metric as it was learned, indefinite or not. For a distance both
+            roles are the same.
 
         Returns
         -------
@@ -821,9 +860,11 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eqs. (metrics-psd-factored) and (metrics-root).
+        Derived in chapter 3 (metrics), eqs. (metrics-psd-factored), (metrics-root) and
+        (metrics-roles).
         """
-        return self._read_out()._embed(check_new_samples(self, X))
+        check_is_fitted(self, "metric_")
+        return mapped_samples(self.metric_, self.metric_type, check_new_samples(self, X), role)
 
     @property
     def components_(self) -> Floats:
@@ -890,6 +931,12 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def get_mahalanobis_matrix(self) -> Floats:
         """The PSD read-out as a dense array of shape (n_features, n_features)."""
         return self._read_out().to_dense()
+
+    @property
+    def index_space_(self) -> str:
+        """Where an index finds the nearest of `transform` with roles: "l2" or "inner product"."""
+        check_is_fitted(self, "metric_")
+        return index_space(self.metric_, self.metric_type)
 
 
 # book/oasis.ipynb#the-estimator

@@ -6,7 +6,7 @@ Ties go to the reference that comes first, tied votes to the nearest of the tied
 """
 
 import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +38,15 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["MetricKNeighborsClassifier", "accuracy", "k_nearest", "majority_vote", "vote_shares"]
+__all__ = [
+    "MetricKNeighborsClassifier",
+    "RetrievalScores",
+    "accuracy",
+    "k_nearest",
+    "majority_vote",
+    "retrieval_scores",
+    "vote_shares",
+]
 
 # book/neighbors.ipynb#nearest-neighbors-under-a-metric
 _NUMBERS_AT_A_TIME = 2**20  # size of a block of scores, 8 MB
@@ -298,6 +306,73 @@ def vote_shares(codes: Indices, n_classes: int) -> Floats:
     winner = np.arange(n), majority_vote(codes)
     shares[winner] = np.nextafter(shares[winner], 1.0)
     return shares
+
+
+# book/neighbors.ipynb#judging-a-ranking
+class RetrievalScores(NamedTuple):
+    """What `retrieval_scores` returns; `n_queries` are those with a relevant reference."""
+
+    map_at_r: float
+    r_precision: float
+    recall_at_k: float
+    mrr: float
+    n_queries: int
+
+
+def retrieval_scores(
+    hits: ArrayLike, n_neighbors: int = 1, n_relevant: ArrayLike | None = None
+) -> RetrievalScores:
+    """Judge rankings by where the relevant references stand.
+
+    Parameters
+    ----------
+    hits : array-like of bool, shape (n_queries, n_ranked)
+        Whether each neighbor of a query, nearest first, is relevant.
+    n_neighbors : int, default=1
+        k of the recall.
+    n_relevant : array-like of int, shape (n_queries,), optional
+        Number of relevant references of each query; by default all of them are among the ranked.
+
+    Returns
+    -------
+    RetrievalScores
+
+    Raises
+    ------
+    ValueError
+        If no query has a relevant reference, or fewer neighbors are ranked than one of them needs.
+
+    Notes
+    -----
+    Derived in chapter 4 (neighbors), eq. (neighbors-retrieval). Queries without a relevant
+    reference do not count. A query without a hit in a ranking that ends early has 0 in the MRR.
+
+    Examples
+    --------
+    >>> retrieval_scores([[True, False, True], [False, True, False]])
+    RetrievalScores(map_at_r=0.25, r_precision=0.25, recall_at_k=0.5, mrr=0.75, n_queries=2)
+    """
+    table = check_matrix(hits, "hits").astype(bool)
+    relevant = table.sum(axis=1) if n_relevant is None else np.asarray(n_relevant)
+    needed = max(relevant.max(), check_n_neighbors(n_neighbors, table.shape[1]))
+    fits = relevant.shape == table.shape[:1] and (relevant >= table.sum(axis=1)).all()
+    if not fits or needed > table.shape[1] or not relevant.any():
+        raise ValueError(
+            f"hits has shape {table.shape}, n_relevant is {relevant}: rank as many references as"
+            " a query has relevant ones, and at least one"
+        )
+    table = table[relevant > 0]
+    relevant = relevant[relevant > 0]
+    ranks = np.arange(1, table.shape[1] + 1)
+    precision = np.cumsum(table, axis=1) / ranks
+    first = np.where(ranks <= relevant[:, None], table * precision, 0.0)  # the first R_i
+    return RetrievalScores(
+        map_at_r=float(np.mean(first.sum(axis=1) / relevant)),
+        r_precision=float(np.mean(precision[np.arange(len(table)), relevant - 1])),
+        recall_at_k=float(np.mean(table[:, :n_neighbors].any(axis=1))),
+        mrr=float(np.mean((table / ranks).max(axis=1))),
+        n_queries=len(table),
+    )
 
 
 # book/neighbors.ipynb#a-classifier

@@ -18,7 +18,14 @@ from sklearn.utils import TransformerTags, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from lml.metrics import FactoredMetric, MetricDistance, MetricLearnerMixin, check_pairs
+from lml.metrics import (
+    FactoredMetric,
+    MetricDistance,
+    MetricLearnerMixin,
+    check_pairs,
+    index_space,
+    mapped_samples,
+)
 from lml.neighbors import accuracy, k_nearest
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, WeightsLike
 from lml.utils.validation import (
@@ -89,7 +96,7 @@ class TaskMetricsMixin:
         return -metric.psd()._paired(gaps, gaps)
 
     # book/single_task.ipynb#coordinates
-    def transform(self, X: MatrixLike, *, task: Hashable) -> Floats:
+    def transform(self, X: MatrixLike, *, task: Hashable, role: str | None = None) -> Floats:
         """Coordinates of rows in which Euclidean geometry is that of the task's PSD read-out.
 
         Parameters
@@ -98,6 +105,9 @@ class TaskMetricsMixin:
             Rows, or a data frame with the columns that were learned.
         task : hashable
             A known task.
+        role : {"query", "reference"} or None, default=None
+            For an index of nearest neighbors: the nearest references of a query in
+            ``index_space(task)`` are those of the task's metric, indefinite or not.
 
         Returns
         -------
@@ -106,12 +116,19 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 34 (single_task), eq. (single-task-map).
+        Derived in chapter 34 (single_task), eq. (single-task-map); chapter 3 (metrics), eq.
+        (metrics-roles).
         """
         now = copy.copy(self)
-        metric = now.task_metric(task).psd()
+        metric = now.task_metric(task)
         check_columns(now, X)
-        return metric._embed(check_matrix(X, n_features=metric.n_features, ensure_min_samples=1))
+        samples = check_matrix(X, n_features=metric.n_features, ensure_min_samples=1)
+        return mapped_samples(metric, now.metric_type_, samples, role)
+
+    def index_space(self, task: Hashable) -> str:
+        """Where an index finds the nearest of `transform` with roles: "l2" or "inner product"."""
+        now = copy.copy(self)
+        return index_space(now.task_metric(task), now.metric_type_)
 
     def _note_columns(self, X: MatrixLike) -> None:
         """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``."""

@@ -18,11 +18,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from sklearn.utils.validation import check_is_fitted
 
-from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
+    as_labels,
     check_dense,
     check_new_samples,
     check_parameters,
+    labels_array,
     one_of,
     optional,
     real,
@@ -30,8 +32,10 @@ from lml.utils.validation import (
 )
 
 __all__ = [
+    "OpenSetClassifier",
     "PairClassifier",
     "TripletLearnerMixin",
+    "best_f_score",
     "check_pair_labels",
     "check_tuples",
     "equal_error_rate",
@@ -267,6 +271,48 @@ def equal_error_rate(scores: ArrayLike, y: ArrayLike) -> tuple[float, float]:
 
 
 # book/weak_supervision.ipynb#decisions-and-probabilities
+def best_f_score(
+    scores: ArrayLike, y: ArrayLike, beta: float = 1.0, prior: float | None = None
+) -> tuple[float, float]:
+    """Find the threshold with the largest F-score of the pairs that pass.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_pairs,)
+        Larger is closer.
+    y : array-like of shape (n_pairs,)
+        +1 for a similar pair, -1 for a dissimilar one.
+    beta : float, default=1.0
+        How much more a similar pair that is refused counts, above 0.
+    prior : float, optional
+        Share of similar pairs; that in `y` by default.
+
+    Returns
+    -------
+    score : float
+    threshold : float
+        Pairs with this score or a larger one pass.
+
+    Notes
+    -----
+    Derived in chapter 42 (weak_supervision), eq. (pairs-f).
+
+    Examples
+    --------
+    >>> best_f_score([3.0, 2.0, 1.0, 0.0], [1, -1, 1, -1])
+    (0.8, 1.0)
+    """
+    scores = check_dense(scores, "scores", ensure_2d=False)
+    signs = check_pair_labels(y, len(scores))
+    share = np.mean(signs > 0) if prior is None else prior
+    passed, accepted, thresholds = roc_curve(signs, scores, drop_intermediate=False)
+    right = share * accepted
+    values = (1 + beta**2) * right / (right + (1 - share) * passed + beta**2 * share)
+    best = np.argmax(values[1:]) + 1  # the first threshold is infinite
+    return float(values[best]), float(thresholds[best])
+
+
+# book/weak_supervision.ipynb#decisions-and-probabilities
 class PairClassifier(ClassifierMixin, BaseEstimator):
     """Decide whether two samples are similar, by the calibrated scores of a fitted learner.
 
@@ -278,12 +324,15 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         The task, for a learner of several tasks.
     calibration : {"affine", "isotonic"}, default="affine"
         How a score becomes a log ratio.
-    threshold : {"cost", "equal_error_rate"}, default="cost"
-        The cheapest decisions, or those with equal rates of both mistakes on the pairs of `fit`.
+    threshold : {"cost", "equal_error_rate", "f_score"}, default="cost"
+        The cheapest decisions, or on the pairs of `fit` equal rates of both mistakes or the
+        largest F-score.
     prior : float or None, default=None
         Share of similar pairs, between 0 and 1. None is their share in `fit`.
     miss_cost, pass_cost : float, default=1.0
         Price of a similar pair that is refused and of a dissimilar one that passes, above 0.
+    beta : float, default=1.0
+        Of the F-score: how much more a similar pair that is refused counts, above 0.
 
     Attributes
     ----------
@@ -295,8 +344,8 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost) and (pairs-cllr). The pairs of `fit`
-    should be of samples that the learner has not learned from.
+    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost), (pairs-f) and (pairs-cllr). The
+    pairs of `fit` should be of samples that the learner has not learned from.
 
     Examples
     --------
@@ -313,10 +362,11 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
     _parameter_rules: ClassVar = {
         "calibration": one_of("affine", "isotonic"),
-        "threshold": one_of("cost", "equal_error_rate"),
+        "threshold": one_of("cost", "equal_error_rate", "f_score"),
         "prior": optional(real(0, 1, above=True, below=True)),
         "miss_cost": real(0, above=True),
         "pass_cost": real(0, above=True),
+        "beta": real(0, above=True),
     }
 
     def __init__(
@@ -329,6 +379,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         prior: float | None = None,
         miss_cost: float = 1.0,
         pass_cost: float = 1.0,
+        beta: float = 1.0,
     ) -> None:
         self.learner = learner
         self.task = task
@@ -337,6 +388,13 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         self.prior = prior
         self.miss_cost = miss_cost
         self.pass_cost = pass_cost
+        self.beta = beta
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
 
     def fit(self, pairs: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate the scores and choose the threshold.
@@ -373,6 +431,9 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         fitted.threshold_ = float(np.log(self.pass_cost / self.miss_cost) - logit(fitted.prior_))
         if self.threshold == "equal_error_rate":
             _, fitted.threshold_ = equal_error_rate(fitted._calibrated(scores), signs)
+        elif self.threshold == "f_score":
+            ratios = fitted._calibrated(scores)
+            _, fitted.threshold_ = best_f_score(ratios, signs, self.beta, fitted.prior_)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -408,3 +469,106 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of dissimilar and similar, shape (n_pairs, 2), for the prior."""
         ratios = self.log_ratio(pairs) + logit(self.prior_)
         return np.stack([expit(-ratios), expit(ratios)], axis=1)
+
+
+# book/weak_supervision.ipynb#samples-of-no-known-class
+class OpenSetClassifier(ClassifierMixin, BaseEstimator):
+    """Labels by a fitted classifier with references, or that a sample is of none of its classes.
+
+    Parameters
+    ----------
+    classifier : fitted classifier
+        `MetricKNeighborsClassifier` or `LifelongKNeighborsClassifier`. It is read and never
+        changed; references that it gets later count.
+    task : hashable or None, default=None
+        The task, for a classifier of several tasks.
+    outlier_label : object, default=None
+        The label of a sample of no known class.
+    threshold : {"equal_error_rate", "f_score"}, default="equal_error_rate"
+        Known samples are refused as often as outliers pass, or the known samples that pass have the
+        largest F-score.
+    beta : float, default=1.0
+        Of the F-score: how much more a known sample that is refused counts, above 0.
+
+    Attributes
+    ----------
+    threshold_ : float
+        Least score of the nearest reference of a known sample.
+
+    Examples
+    --------
+    >>> from lml.neighbors import MetricKNeighborsClassifier
+    >>> classifier = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0], [1.0]], ["a", "b"])
+    >>> model = OpenSetClassifier(classifier, outlier_label="?")
+    >>> model.fit([[0.1], [1.2], [5.0]], ["a", "b", "c"]).predict([[0.9], [7.0]]).tolist()
+    ['b', '?']
+    """
+
+    _parameter_rules: ClassVar = {
+        "threshold": one_of("equal_error_rate", "f_score"),
+        "beta": real(0, above=True),
+    }
+
+    def __init__(
+        self,
+        classifier: Any,
+        *,
+        task: Hashable = None,
+        outlier_label: Any = None,
+        threshold: str = "equal_error_rate",
+        beta: float = 1.0,
+    ) -> None:
+        self.classifier = classifier
+        self.task = task
+        self.outlier_label = outlier_label
+        self.threshold = threshold
+        self.beta = beta
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags._skip_test = True  # scikit-learn's checks give no fitted classifier
+        return tags
+
+    def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
+        """Choose the threshold.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+            Validation samples; none of them is a reference.
+        y : array-like of shape (n,)
+            Their labels. A label that the classifier does not know is that of an outlier.
+
+        Returns
+        -------
+        self : OpenSetClassifier
+        """
+        check_parameters(self)
+        scores = self._nearest_scores(X)
+        classes = self.classifier.classes_
+        known = set((classes if self.task is None else classes[self.task]).tolist())
+        signs = [1 if label in known else -1 for label in as_labels(y)]
+        if self.threshold == "f_score":
+            _, self.threshold_ = best_f_score(scores, signs, self.beta)
+        else:
+            _, self.threshold_ = equal_error_rate(scores, signs)
+        return self
+
+    def _where(self) -> dict[str, Any]:
+        return {} if self.task is None else {"task": self.task}
+
+    def _nearest_scores(self, X: MatrixLike) -> Floats:
+        """The score of the nearest reference of each sample."""
+        return self.classifier.kneighbors(X, n_neighbors=1, **self._where())[1][:, 0]
+
+    def decision_function(self, X: MatrixLike) -> Floats:
+        """Score of the nearest reference minus the threshold, (n,); negative for outliers."""
+        check_is_fitted(self, "threshold_")
+        return self._nearest_scores(X) - self.threshold_
+
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
+        """Label of each sample of X (n, n_features), or `outlier_label`, shape (n,)."""
+        inside = self.decision_function(X) >= 0
+        labels = self.classifier.predict(X, **self._where()).tolist()
+        found = [label if near else self.outlier_label for label, near in zip(labels, inside)]
+        return labels_array(found)

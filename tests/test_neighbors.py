@@ -1,9 +1,12 @@
 """Ranking and votes against loops, scipy and exact arithmetic."""
 
 import doctest
+import json
+import re
 import tracemalloc
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from lml import neighbors
 from lml.metrics import FactoredMetric
-from lml.neighbors import k_nearest, majority_vote
+from lml.neighbors import k_nearest, majority_vote, retrieval_scores
 
 
 @pytest.fixture
@@ -290,3 +293,57 @@ def test_inputs_are_not_modified(rng):
 
 def test_examples_in_the_docstrings():
     assert doctest.testmod(neighbors).failed == 0
+
+
+# --- rankings -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_rankings_are_judged_as_by_loops_over_the_labels(rng, k):
+    X, Z = rng.normal(size=(15, 3)), rng.normal(size=(40, 3))
+    asked, listed = rng.integers(5, size=15), rng.integers(4, size=40)  # nobody knows label 4
+    nearest, _ = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 40)
+    rows = []
+    for label, order in zip(asked, nearest):
+        same = [listed[j] == label for j in order]
+        R = sum(same)
+        if R:
+            at = [sum(same[:r]) / r for r in range(1, 41)]
+            found = sum(at[r] for r in range(R) if same[r]) / R
+            rows.append([found, at[R - 1], any(same[:k]), 1 / (1 + same.index(True))])
+    hits = listed[nearest] == asked[:, None]
+    scores = retrieval_scores(hits, k)
+    np.testing.assert_allclose(scores[:4], np.mean(rows, axis=0))
+    assert scores.n_queries == len(rows) < 15
+    # as many neighbors as the largest class has samples are enough but for the MRR
+    sizes = np.bincount(listed, minlength=5)
+    shorter = retrieval_scores(hits[:, : max(sizes.max(), k)], k, sizes[asked])
+    np.testing.assert_allclose(shorter[:3], scores[:3])
+
+
+@pytest.mark.parametrize(
+    ("hits", "k", "relevant"),
+    [
+        ([[0, 0]], 1, None),
+        ([[1, 0]], 3, None),
+        ([[1, 0]], 1, [3]),
+        ([[1, 1]], 1, [1]),
+        ([[1, 0]], 1, [1, 1]),
+    ],
+)
+def test_rankings_that_cannot_be_judged_are_refused(hits, k, relevant):
+    with pytest.raises(ValueError, match=r"hits has shape|n_neighbors is 3"):
+        retrieval_scores(hits, k, relevant)
+
+
+def test_the_listing_of_the_gallery_finds_nearly_all_neighbors():
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed: pip install .[index]")
+    page = Path(__file__).parents[1] / "book/gallery/index_search.ipynb"
+    cells = ["".join(c["source"]) for c in json.loads(page.read_text(encoding="utf-8"))["cells"]]
+    listing = re.search(r"```python\n(.*?)```", cells[-1], re.S)[1]
+    names = {}
+    for code in (cells[1], listing):
+        exec(code, names)
+    exact, found = names["exact"], names["nearest"]
+    shares = [len({*a} & {*b}) / 10 for a, b in zip(exact.tolist(), found.tolist())]
+    assert np.mean(shares) > 0.95

@@ -102,7 +102,9 @@ def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
     visits = stream()
     learner, X = learned(visits), visits[0][0]
     metric = learner.task_metric("task0")
-    queries, references = (metric.map_rows(X, role) for role in ("query", "reference"))
+    roles = ("query", "reference")
+    queries, references = (learner.transform(X, task="task0", role=role) for role in roles)
+    assert learner.index_space("task0") == "l2"
     distances = np.sum((queries[:, None] - references) ** 2, axis=2)
     nearest = np.argsort(distances, axis=1)[:, :4]
     found, _ = k_nearest(metric, X, X, "similarity", 4)
@@ -125,6 +127,58 @@ def test_order_of_tasks_and_pieces_of_a_task_do_not_matter():
             np.testing.assert_allclose(
                 scores(again, visits, task), scores(once, visits, task), atol=1e-8
             )
+
+
+@pytest.mark.parametrize("n_components", [200, 5])
+def test_one_class_or_one_sample_adds_to_a_known_task(n_components):
+    visits = stream()
+    X, y, name = visits[1]
+    order = np.argsort(y, kind="stable")
+    kept = np.r_[order[:-4]]  # without some samples of the last class
+    pieces = [visits[0], (X[kept], y[kept], name), visits[2]]
+    pieces += [(X[[i]], y[[i]], name) for i in order[-4:-2]]
+    pieces += [(X[order[-2:]], y[order[-2:]], name)]
+    again = learned(pieces, n_components=n_components)
+    once = learned([visits[0], (X[kept], y[kept], name), visits[2]], n_components=n_components)
+    assert again.tasks_[name].n_samples == len(y)
+    np.testing.assert_array_equal(again.dictionary_, once.dictionary_)
+    if n_components == 200:
+        whole = learned(visits)
+        np.testing.assert_allclose(
+            scores(again, visits, name), scores(whole, visits, name), atol=1e-8
+        )
+    with pytest.raises(ValueError, match="dissimilar pair"):  # but nothing begins so
+        again.partial_fit(X[:1], y[:1], task="new")
+    assert "new" not in again.tasks_
+    with pytest.raises(ValueError, match="dissimilar pair"):
+        again.fit(X[:1], y[:1], tasks=[name])
+    assert again.tasks_[name].n_samples == len(y)
+
+
+def test_whole_classes_are_scored_by_the_densities_of_their_samples():
+    visits = stream()
+    learner, (X, _, name) = learned(visits), visits[0]
+    metric = learner.task_metric(name)
+    references, asked = X[:9] + 0.1, X[9:14]
+    y = ["b", "a", "b", ("c", 1), "a", "b", "b", "b", "a"]
+    labels, found = learner.class_log_ratios(asked, references, y, task=name)
+    assert labels.tolist() == ["b", "a", ("c", 1)]
+    Q, R = metric.coordinates(asked), metric.coordinates(references)
+    for c, label in enumerate(labels):
+        own = R[[given == label for given in y]]
+        m, k = own.shape
+        one = np.eye(m + 1)[:, :, None] + metric.between  # covariance of samples of one class
+        expected = np.zeros(len(Q))
+        for j in range(k):
+            every = multivariate_normal(cov=one[:, :, j])
+            others = multivariate_normal(cov=one[1:, 1:, j]).logpdf(own[:, j])
+            alone = multivariate_normal(cov=1 + metric.between[j])
+            expected += [every.logpdf([q, *own[:, j]]) - others - alone.logpdf(q) for q in Q[:, j]]
+        np.testing.assert_allclose(found[:, c], expected, atol=1e-9)
+    with pytest.raises(ValueError, match="features"):
+        learner.class_log_ratios(asked[:, :-1], references, y, task=name)
+    with pytest.raises(ValueError, match="inconsistent"):
+        learner.class_log_ratios(asked, references, y[1:], task=name)
 
 
 def test_replaced_rows_leave_nothing_behind():

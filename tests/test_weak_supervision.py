@@ -8,15 +8,26 @@ from scipy import sparse
 from scipy.linalg import eigh
 from scipy.optimize import linprog
 from sklearn.base import clone
+from sklearn.metrics import f1_score, fbeta_score
 
 import lml.weak_supervision
+from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import triplet_directions
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
+from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.scml import SCML, triplet_differences
 from lml.triplets import triplet_margins
-from lml.weak_supervision import PairClassifier, equal_error_rate, log_ratio_cost, pair_steps
+from lml.weak_supervision import (
+    OpenSetClassifier,
+    PairClassifier,
+    best_f_score,
+    equal_error_rate,
+    log_ratio_cost,
+    pair_steps,
+)
 
 
 def toy(n=40, D=5, seed=0):
@@ -244,6 +255,39 @@ def test_a_pair_with_exactly_the_threshold_passes():
     np.testing.assert_allclose(model.predict_proba(pairs).sum(axis=1), 1.0)
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_the_threshold_of_the_f_score_is_the_best_of_all(beta):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(200) < 0.3, 1, -1)
+    scores = np.round(y + rng.normal(size=200), 1)  # with ties
+    by_hand = [fbeta_score(y, np.where(scores >= t, 1, -1), beta=beta) for t in scores]
+    found, threshold = best_f_score(scores, y, beta)
+    assert found == pytest.approx(max(by_hand))
+    said = np.where(scores >= threshold, 1, -1)
+    assert fbeta_score(y, said, beta=beta) == pytest.approx(found)
+    # with another share of similar pairs it is the score of pairs that are drawn so
+    repeated = np.r_[np.repeat(scores[y > 0], 8), scores[y < 0]]
+    labels = np.repeat([1, -1], [8 * np.sum(y > 0), np.sum(y < 0)])
+    share = np.mean(labels > 0)
+    assert best_f_score(scores, y, beta, share) == pytest.approx(
+        best_f_score(repeated, labels, beta)
+    )
+
+
+def test_a_classifier_of_pairs_takes_the_threshold_of_its_f_score():
+    pairs, y, _ = gaussian_scores(4000)
+    scores = {}
+    for name in ("cost", "f_score", "equal_error_rate"):
+        model = PairClassifier(Given(), threshold=name).fit(pairs[::3], y[::3])
+        scores[name] = f1_score(y[::3], model.predict(pairs[::3]))
+    assert max(scores.values()) == scores["f_score"]
+    shares = []
+    for beta in (0.2, 5.0):
+        model = PairClassifier(Given(), threshold="f_score", beta=beta).fit(pairs, y)
+        shares.append(np.mean(model.predict(pairs) > 0))
+    assert shares[0] < 0.5 < shares[1]
+
+
 @pytest.mark.parametrize("calibration", ["affine", "isotonic"])
 def test_separable_pairs_stay_finite(calibration):
     pairs = np.tile(np.arange(10.0)[:, None, None], (1, 2, 1))
@@ -274,6 +318,7 @@ def test_a_classifier_of_pairs_is_copied_and_pickled_and_checked():
         {"threshold": 0.5},
         {"pass_cost": 0},
         {"miss_cost": 0},
+        {"beta": 0},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             clone(model).set_params(**bad).fit(X[PAIRS], SIGNS)
@@ -353,3 +398,55 @@ def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
 def test_a_base_learner_that_needs_labels_is_refused():
     with pytest.raises(TypeError, match="learns from labels only"):
         stream("lmnn")
+
+
+# --- open sets ----------------------------------------------------------------------------
+
+
+def on_a_line(**parameters):
+    """References at 0 and 10; validation samples of both classes, and outliers at 5 and 20."""
+    known = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0], [10.0]], ["a", ("b", 1)])
+    model = OpenSetClassifier(known, outlier_label="none", **parameters)
+    return known, model.fit([[1.0], [8.0], [5.0], [20.0]], ["a", ("b", 1), "c", "d"])
+
+
+def test_a_sample_far_from_all_references_gets_the_label_of_outliers():
+    known, model = on_a_line()
+    assert model.threshold_ == -4.0  # of the sample at 8, the farther of the known ones
+    assert model.predict([[2.0], [8.1], [7.9], [-3.0]]).tolist() == ["a", ("b", 1), "none", "none"]
+    np.testing.assert_allclose(model.decision_function([[3.0], [9.0]]), [-5.0, 3.0])
+    assert known.predict([[-3.0]]).tolist() == ["a"]  # nothing of it has changed
+    assert on_a_line(threshold="f_score")[1].threshold_ == -4.0
+    there = pickle.loads(pickle.dumps(model))
+    assert there.predict([[7.9]]).tolist() == ["none"]
+    assert clone(model).set_params(classifier=known).get_params()["outlier_label"] == "none"
+
+
+def test_a_threshold_without_outliers_or_without_known_samples_is_refused():
+    _, model = on_a_line()
+    before = model.__dict__.copy()
+    for labels in (["a", "a"], ["c", "d"]):
+        with pytest.raises(ValueError, match="of both at least one"):
+            model.fit([[1.0], [8.0]], labels)
+    with pytest.raises(ValueError, match="threshold"):
+        model.set_params(threshold="cost").fit([[1.0]], ["a"])
+    assert model.set_params(threshold="equal_error_rate").__dict__ == before
+
+
+def test_a_class_that_is_enrolled_later_is_known_without_another_fit():
+    rng = np.random.default_rng(0)
+    centers = 10 * np.concatenate([np.eye(8), -np.eye(8)])[:14]
+    y = np.repeat(np.arange(14), 30)
+    samples = centers[y] + rng.normal(size=(420, 8))
+    learn, chosen, asked = (np.arange(420) % 3 == part for part in range(3))
+    old = learn & (y < 12)
+    learner = LifelongPLDA(random_state=0).partial_fit(samples[old], y[old], task="t")
+    reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
+    reader.fit(samples[old], y[old], task="t")
+    model = OpenSetClassifier(reader, task="t", outlier_label=-1)
+    model.fit(samples[chosen & (y < 13)], y[chosen & (y < 13)])
+    assert np.mean(model.predict(samples[asked & (y == 13)]) == -1) > 0.8
+    new = learn & (y == 13)
+    reader.partial_fit(samples[new], y[new], task="t")
+    assert np.mean(model.predict(samples[asked & (y == 13)]) == 13) > 0.8
+    assert np.mean(model.predict(samples[asked & (y == 12)]) == -1) > 0.8

@@ -10,27 +10,35 @@ from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_consistent_length
 
 from lml.base import BaseLifelongLearner, SharedLabelsMixin
+from lml.fisher import class_means
 from lml.initialization import orthonormal_rows
 from lml.plda.model import (
     LogRatioMetric,
     Scatters,
     TaskSums,
     class_axes,
+    class_log_ratios,
     mix_scatters,
     shrunken_variances,
 )
-from lml.plda.selection import Selection, Visit
+from lml.plda.selection import Choice, Selection, Visit
 from lml.plda.statistics import STATE_FIELDS, PLDAState, TaskMemory, leading_span, visit_basis
 from lml.single_task import TaskMetricsMixin
 from lml.state import RecordField
-from lml.utils.typing import Floats, Indices, Matrix, Seed
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
+    check_columns,
+    check_matrix,
+    check_two_classes,
+    encode_labels,
     flag,
+    labels_array,
     optional,
     real,
     seed,
@@ -165,14 +173,20 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         self.n_folds = n_folds
         self.random_state = random_state
 
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
+        """A known task takes any labels; `_learn_task` knows whether it is one."""
+
     def _learn_task(
         self, state: PLDAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> PLDAState:
         """The state after a visit: dictionary, family, statistics, dictionary again."""
+        if task not in state.tasks:
+            check_two_classes(y, labels, f"y of task {task!r}")
+        chooses = 1 < len(labels) < len(y)  # not with one class or one sample of a known task
         rho = self.regularization
         rng = np.random.default_rng(state.seeds(task))
         # the dictionary, with the directions of the new samples
-        if not self._rests(state):
+        if chooses and not self._rests(state):
             basis = visit_basis(X, y, state.dictionary, self.n_components, rho, rng)
             if len(basis) > len(state.dictionary):
                 state = state.in_rows(basis)
@@ -181,7 +195,10 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         known = state.tasks.get(task)
         visit = Visit(X=X, codes=y, labels=labels, basis=state.dictionary, known=known)
         new = 1 + max(others.sums(self.shared_labels), default=-1)
-        choice = self._selection().validate(visit, self._open_families(others), new, rng)
+        if known is None or chooses:
+            choice = self._selection().validate(visit, self._open_families(others), new, rng)
+        else:
+            choice = Choice(known.family, known.losses, known.at_chance)
         # the statistics of the task, all its visits together
         moments, mean = visit.moments()
         memory = TaskMemory(
@@ -315,3 +332,42 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         if joined is None:
             return {}
         return dict(zip(joined.labels, memory.mean + joined.means @ state.dictionary))
+
+    def class_log_ratios(
+        self, X: MatrixLike, references: MatrixLike, y: LabelsLike, *, task: Hashable
+    ) -> tuple[NDArray[Any], Floats]:
+        """Log-ratios of samples and classes: is a sample of this class, or of any other?
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, n_features)
+            Samples.
+        references : {array-like, sparse matrix} of shape (m, n_features)
+            Samples of the classes, which the learner need not have seen.
+        y : array-like of shape (m,)
+            Their labels.
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        labels : ndarray of shape (c,)
+            By first appearance in `y`.
+        log_ratios : ndarray of shape (n, c)
+
+        Notes
+        -----
+        Derived in chapter 22 (two_covariance), eq. (plda-class).
+        """
+        metric = self.task_metric(task)
+        for table in (X, references):
+            check_columns(self, table)
+        samples = check_matrix(X, n_features=metric.n_features, ensure_min_samples=1)
+        given = check_matrix(references, "references", metric.n_features, ensure_min_samples=1)
+        check_consistent_length(given, y)
+        codes, labels = encode_labels(y)
+        counts, means = class_means(given, codes)
+        ratios = class_log_ratios(
+            metric.between, metric.coordinates(samples), metric.coordinates(means), counts
+        )
+        return labels_array(labels), ratios

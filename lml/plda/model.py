@@ -28,6 +28,7 @@ __all__ = [
     "Scatters",
     "TaskSums",
     "class_axes",
+    "class_log_ratios",
     "log_ratio_coefficients",
     "log_ratios",
     "merge_moments",
@@ -111,6 +112,8 @@ class LogRatioMetric(FactoredMetric):
     [[0.3938]]
     """
 
+    index_space = "l2"
+
     def __init__(self, mean: MatrixLike, rows: MatrixLike, between: MatrixLike) -> None:
         self._mean = _finite_view(mean, "mean")
         self._between = _finite_view(between, "between")
@@ -190,6 +193,34 @@ def _finite_view(values: MatrixLike, name: str) -> Floats:
     array = np.asarray(check_kind(values, name), dtype=float).view()
     array.flags.writeable = False
     return check_finite(array, name, largest=np.finfo(float).max)
+
+
+# book/two_covariance.ipynb#coordinates-in-which-both-covariances-are-diagonal
+def class_log_ratios(between: Floats, Q: Floats, means: Floats, counts: Indices) -> Floats:
+    """Log-ratios (n, c) of samples and whole classes, in coordinates with within-class covariance I.
+
+    Parameters
+    ----------
+    between : ndarray of shape (k,)
+        Between-class variances p of the coordinates.
+    Q : ndarray of shape (n, k)
+        Samples.
+    means : ndarray of shape (c, k)
+        Mean of the references of each class.
+    counts : ndarray of int, shape (c,)
+        Number of its references.
+
+    Notes
+    -----
+    Derived in chapter 22 (two_covariance), eq. (plda-class).
+    """
+    shrinkage = between / (1 / counts[:, None] + between)  # a, (c, k)
+    centers = shrinkage * means
+    variance = 1 + between * (1 - shrinkage)
+    near = Q**2 @ (1 / variance).T - 2 * Q @ (centers / variance).T
+    near += np.sum(centers**2 / variance, axis=1)
+    apart = Q**2 @ (1 / (1 + between))
+    return 0.5 * (apart[:, None] - near - np.sum(np.log(variance / (1 + between)), axis=1))
 
 
 # book/two_covariance.ipynb#the-statistics-of-a-task

@@ -306,6 +306,29 @@ def check_readings_of_other_features_are_refused_with_both_numbers(entry):
                     entry.read(model, name, given)
 
 
+@check(lambda entry: hasattr(entry.make(4), "transform"))
+def check_an_index_of_mapped_samples_finds_the_nearest_of_the_metric(entry):
+    rng = np.random.default_rng(2)
+    model = entry.learned()
+    queries = rng.normal(size=(5, 4))
+    references = rng.normal(size=(7, 4))
+    asked = model.transform(queries, role="query", **entry.where)
+    listed = model.transform(references, role="reference", **entry.where)
+    space = model.index_space_ if entry.kind == "single" else model.index_space("t")
+    if space == "inner product":
+        found = asked @ listed.T
+    else:
+        found = -((asked[:, None] - listed) ** 2).sum(axis=2)
+    pairs = np.stack(np.broadcast_arrays(queries[:, None], references), axis=2)
+    scores = model.pair_score(pairs.reshape(-1, 2, 4), **entry.where).reshape(5, 7)
+    # equal but for a factor and a number of each query
+    changes = (np.diff(table, axis=1) for table in (scores, found))
+    expected, given = (change / np.linalg.norm(change) for change in changes)
+    np.testing.assert_allclose(given, expected, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="role"):
+        model.transform(queries, role="left", **entry.where)
+
+
 @check(by_task)
 def check_names_of_tasks_are_no_places(entry):
     parts = {TASK_NAMES[k]: samples(12, seed=k) for k in (2, 0, 1)}

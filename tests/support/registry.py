@@ -29,6 +29,7 @@ from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner
 from lml.plda import LifelongPLDA
 from lml.scml import SCML
+from lml.weak_supervision import OpenSetClassifier, PairClassifier
 
 # --- small data ---------------------------------------------------------------------------
 
@@ -286,6 +287,17 @@ ENTRIES = [
 FIRST_OF_FAMILY = [
     next(entry for entry in ENTRIES if entry.family == family)
     for family in dict.fromkeys(entry.family for entry in ENTRIES)
+]
+
+# --- thresholds for the scores of a fitted learner ------------------------------------------
+
+PAIR_CLASSIFIERS = [
+    PairClassifier(oasis(), calibration=calibration) for calibration in ("affine", "isotonic")
+]
+
+OPEN_SET_CLASSIFIERS = [
+    OpenSetClassifier(MetricKNeighborsClassifier(n_neighbors=1), threshold=threshold)
+    for threshold in ("equal_error_rate", "f_score")
 ]
 
 # --- learners of a stream, with the options that change what is kept ----------------------
