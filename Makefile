@@ -88,7 +88,9 @@ test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported ver
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
 
 kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
-	$(BIN)/python tests/support/kill_stream.py --tasks 1000 --kills 40
+	set -e; for learner in oasis plda classifier; do \
+	  $(BIN)/python tests/support/kill_stream.py --learner $$learner --tasks 1000 --kills 40; \
+	done
 
 mutants: $(VENV)/ready  ## change the package in one place at a time; do its tests notice? (30 minutes)
 	$(BIN)/python tools/mutants.py
