@@ -241,7 +241,7 @@ def test_every_reader_of_pins_reads_the_one_list():
     texts = [recipes, *(path.read_text(encoding="utf-8") for path in others)]
     assert not any("pip install" in text for text in texts[1:])
     named = {name for text in texts for name in re.findall(r"\brequirements\S*\.txt", text)}
-    assert named == {f"requirements/{name}.txt" for name in ("newest", "oldest", "peers")}
+    assert named == {f"requirements/{name}.txt" for name in ("newest", "oldest", "peers", "fuzz")}
     assert all((ROOT / name).is_file() for name in named)
 
 

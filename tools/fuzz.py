@@ -26,6 +26,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -170,15 +171,16 @@ def stored_target() -> tuple[list[bytes], Callable[[Path], None]]:
     arrays = {"Xq": np.arange(12, dtype=np.int16).reshape(3, 4), "y": np.arange(3, dtype=np.int8)}
     stream = io.BytesIO()
     np.savez(stream, **arrays)
-    COLLECTIONS["usps"] = Collection(tuple(arrays), {"usps.npz": array_digest(arrays)}, ())
+    small = Collection(tuple(arrays), {"usps.npz": array_digest(arrays)}, ())
 
     def read(path: Path) -> None:
-        os.environ["LML_DATA"] = str(path.parent)
         os.replace(path, path.with_name("usps.npz"))
-        try:
-            (found,) = load_arrays("usps", download_if_missing=False)
-        except PROMISED:
-            return
+        folder = {"LML_DATA": str(path.parent)}
+        with mock.patch.dict(COLLECTIONS, usps=small), mock.patch.dict(os.environ, folder):
+            try:
+                (found,) = load_arrays("usps", download_if_missing=False)
+            except PROMISED:
+                return
         for name, array in arrays.items():
             np.testing.assert_array_equal(found[name], array, strict=True)
 
