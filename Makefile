@@ -27,10 +27,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants coverage dist tangle execute site-check pdf linkcheck results verify bench bench-quick clean
+.PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants fuzz coverage dist tangle execute site-check pdf linkcheck results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds lite mutations pictures readme site site_bounds site_tools structure tangle workflows
+BOOK_TESTS := benchmarks book_builds chapters folds fuzz lite mutations pictures readme site site_bounds site_tools structure tangle workflows
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -114,10 +114,20 @@ test-oldest: $(OLDEST)/ready  ## the package's tests on the oldest supported ver
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) $(BOOK_TESTS:%=--ignore=tests/test_%.py) tests
 
 kill-stream: $(VENV)/ready  ## 1,000 tasks through save and load, killed at random moments
-	$(BIN)/python tests/support/kill_stream.py --tasks 1000 --kills 40
+	set -e; for learner in oasis plda classifier; do \
+	  $(BIN)/python tests/support/kill_stream.py --learner $$learner --tasks 1000 --kills 40; \
+	done
 
 mutants: $(VENV)/ready  ## change the package in one place at a time; do its tests notice? (30 minutes)
 	$(BIN)/python tools/mutants.py
+
+build/atheris/ready: requirements/fuzz.txt $(VENV)/ready
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) -r requirements/fuzz.txt
+	@touch $@
+
+fuzz: build/atheris/ready  ## damaged files for all readers, guided by coverage (10 minutes)
+	PYTHONPATH=build/atheris $(BIN)/python tools/fuzz.py
 
 coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missing lines
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered tests

@@ -6,6 +6,7 @@ collection come from the folder named by the environment variable ``LML_DATA``, 
 cached copy, else from a public address. Every array is checked against a SHA-256 before use.
 """
 
+import contextlib
 import gzip
 import hashlib
 import importlib.util
@@ -841,13 +842,31 @@ def _retrieve(source: Source) -> list[bytes]:
 
 
 # book/datasets.ipynb#downloading
+@contextlib.contextmanager
+def _writing() -> Iterator[Path]:
+    """The cache, locked until the block ends, without what a killed writer left there."""
+    folder = _cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if sys.platform != "win32":  # where no file that is being written can be removed
+            import fcntl
+
+            place = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, place)
+            fcntl.flock(place, fcntl.LOCK_EX)  # until it is closed; a kill closes it
+        for stray in folder.glob(".*.tmp"):
+            with contextlib.suppress(PermissionError):
+                stray.unlink()
+        yield folder
+
+
+# book/datasets.ipynb#downloading
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
-    _cache().mkdir(parents=True, exist_ok=True)
     for file, arrays in files.items():
         packed = io.BytesIO()
         np.savez_compressed(packed, **arrays)  # takes long: in memory, where a kill leaves nothing
-        with replacing(_cache() / file) as stream:
+        with _writing() as folder, replacing(folder / file) as stream:
             stream.write(packed.getbuffer())
 
 

@@ -8,6 +8,7 @@ from registry import ENTRIES, samples
 from work import exponent, work_of
 
 from lml.metrics import FactoredMetric, pairwise_scores
+from lml.plda import selection
 
 FACTOR = 4
 SMALL = {"n": 120, "D": 30, "T": 3}
@@ -24,7 +25,7 @@ DOCUMENTED = {
     ("LMNN shrunk", "n"): (2, "the same"),
     ("joint LMNN", "n"): (2, "the same"),
     ("lifelong OASIS", "n"): (2, "the sharing is chosen by k-NN within the visit"),
-    ("lifelong PLDA", "n"): (2, "held-out samples are compared with the others of the visit"),
+    ("lifelong PLDA", "n"): (2, "of at most MOST_RANKED samples, all are compared: see below"),
     ("PLDA table", "n"): (2, "the same"),
     ("lifelong PLDA", "T"): (0.5, "families of tasks are asked, at most so many"),
     ("PLDA table", "T"): (1.5, "the same"),
@@ -71,6 +72,15 @@ def test_the_work_grows_linearly_or_as_documented(entry, variable):
     counted = ["lines", "peak"] if variable == "T" else ["lines", "numbers", "peak"]
     found = {k: exponent(getattr(small, k), getattr(large, k), FACTOR) for k in counted}
     assert max(found.values()) <= most + SLACK, found
+
+
+@pytest.mark.parametrize("name", ["lifelong PLDA", "PLDA table"])
+def test_plda_grows_linearly_beyond_the_samples_that_are_ranked(name, monkeypatch):
+    monkeypatch.setattr(selection, "MOST_RANKED", 60)
+    (entry,) = (entry for entry in ENTRIES if entry.name == name)
+    small, large = (work_of(learning(entry, n=n)) for n in (240, 240 * FACTOR))
+    for kind in ("lines", "numbers", "peak"):
+        assert exponent(getattr(small, kind), getattr(large, kind), FACTOR) <= 1 + SLACK, kind
 
 
 def test_the_list_names_learners_of_the_registry():

@@ -329,10 +329,12 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
 
 @pytest.mark.builds
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
-def test_nothing_saved_is_lost_when_the_process_is_killed():
+@pytest.mark.parametrize("learner", ["oasis", "plda", "classifier"])
+def test_nothing_saved_is_lost_when_the_process_is_killed(learner):
     n = os.environ.get("LML_KILL_TASKS", "60")
     script = Path(__file__).with_name("support") / "kill_stream.py"
-    run = [sys.executable, str(script), "--tasks", n, "--kills", str(max(6, int(n) // 25))]
+    run = [sys.executable, str(script), "--learner", learner]
+    run += ["--tasks", n, "--kills", str(max(6, int(n) // 25))]
     done = subprocess.run(run, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"; {n} tasks: " in done.stdout

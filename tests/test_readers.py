@@ -13,7 +13,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -404,7 +406,32 @@ def test_killed_while_writing_leaves_no_half_file(small_usps, cache):
     *_, arrays = small_usps
     killed(small_usps, "os.fsync = lambda handle: KILL")
     assert not (cache / "usps.npz").exists()
+    assert len(list(cache.iterdir())) == 1  # the hidden file
     same(load_arrays("usps")[0], arrays)
+    assert [path.name for path in cache.iterdir()] == ["usps.npz"]
+
+
+def test_two_downloads_at_once_leave_each_other_alone(small_usps, cache, monkeypatch):
+    *_, arrays = small_usps
+    writing, go_on = threading.Event(), threading.Event()
+
+    def wait(handle):
+        writing.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(load_arrays, "usps")
+        assert writing.wait(60)
+        hidden = list(cache.iterdir())
+        second = pool.submit(load_arrays, "usps")
+        with pytest.raises(TimeoutError):
+            second.result(2)
+        assert list(cache.iterdir()) == hidden
+        go_on.set()
+        same(first.result()[0], arrays)
+        same(second.result()[0], arrays)
+    assert [path.name for path in cache.iterdir()] == ["usps.npz"]
 
 
 def test_killed_while_downloading_leaves_nothing(small_usps, tmp_path):

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from lml.scml import (
     SCML,
     dual_averaging,
     mean_difference,
+    scaled_gamma,
     scml_objective,
     triplet_differences,
 )
@@ -38,11 +41,16 @@ def problem(n=45, D=6, classes=3, K=14, seed=0):
     return X, F, triplets, X @ F.T
 
 
-def exact_minimum(Z, beta):
+def exact_weights(Z, beta):
     m, K = Z.shape
     cost = np.concatenate([np.full(K, beta), np.full(m, 1 / m)])
     A = sparse.hstack([sparse.csr_array(Z), -sparse.eye_array(m)])
-    return optimize.linprog(cost, A_ub=A, b_ub=-np.ones(m), bounds=(0, None), method="highs").fun
+    found = optimize.linprog(cost, A_ub=A, b_ub=-np.ones(m), bounds=(0, None), method="highs")
+    return found.x[:K], found.fun
+
+
+def exact_minimum(Z, beta):
+    return exact_weights(Z, beta)[1]
 
 
 def test_differences_by_loops():
@@ -96,12 +104,16 @@ def test_step_is_the_minimiser_of_its_definition():
     np.testing.assert_allclose(found.x, closed, atol=1e-4)
 
 
-@pytest.mark.parametrize(("beta", "slack"), [(0.3, 0.02), (0.03, 0.08)])
-def test_objective_comes_near_the_linear_program(beta, slack):
+@pytest.mark.parametrize("beta", [0.3, 0.03])
+def test_objective_comes_near_the_linear_program(beta):
     _, _, triplets, P = problem()
-    exact = exact_minimum(triplet_differences(P, triplets), beta)
-    weights, history = dual_averaging(P, triplets, beta, n_steps=40_000, random_state=0)
-    assert exact - 1e-9 <= history.min() <= (1 + slack) * exact
+    Z, n_steps = triplet_differences(P, triplets), 100_000
+    w, exact = exact_weights(Z, beta)
+    weights, history = dual_averaging(P, triplets, beta, n_steps=n_steps, random_state=0)
+    # eq. (scml-rate): how near a run comes depends on how long the best weights are
+    square, gamma = np.mean(np.sum(Z**2, axis=1)), scaled_gamma(P, triplets)
+    bound = (gamma / 2 * (w @ w) + square / gamma) / np.sqrt(n_steps)
+    assert exact - 1e-9 <= history.min() <= exact + bound / 5
     assert scml_objective(weights, P, triplets, beta) == pytest.approx(history.min(), rel=1e-10)
 
 
@@ -157,9 +169,22 @@ def test_grey_levels_of_any_range_give_a_metric():
 
 def test_no_step_that_helps_is_said():
     X, y = rows_of(45, 6, 3)
-    with pytest.warns(ConvergenceWarning, match="n_steps=20.*raise n_steps or lower beta"):
-        learner = clone(SMALL).set_params(beta=0.999, n_steps=20, random_state=3).fit(X, y)
-    assert not learner.metric_.to_dense().any()
+    silent = []
+    for seed in range(10):  # at so large a penalty the draws decide whether a step helps
+        learner = clone(SMALL).set_params(beta=0.999, n_steps=20, random_state=seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            learner.fit(X, y)
+        helped = learner.objective_history_.min() < 1
+        assert learner.metric_.to_dense().any() == helped
+        if not helped:
+            (warning,) = caught
+            assert warning.category is ConvergenceWarning
+            assert re.search("n_steps=20.*raise n_steps or lower beta", str(warning.message))
+        silent.append(not caught)
+        assert silent[-1] == helped
+    assert not all(silent)
+    assert any(silent)
 
 
 def test_fit_stores_a_factored_distance():

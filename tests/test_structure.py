@@ -241,7 +241,8 @@ def test_every_reader_of_pins_reads_the_one_list():
     texts = [recipes, *(path.read_text(encoding="utf-8") for path in others)]
     assert not any("pip install" in text for text in texts[1:])
     named = {name for text in texts for name in re.findall(r"\brequirements\S*\.txt", text)}
-    assert named == {f"requirements/{name}.txt" for name in ("newest", "oldest", "peers", "lite")}
+    names = ("newest", "oldest", "peers", "lite", "fuzz")
+    assert named == {f"requirements/{name}.txt" for name in names}
     assert all((ROOT / name).is_file() for name in named)
 
 

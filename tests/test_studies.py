@@ -147,6 +147,14 @@ def test_a_row_that_was_changed_is_named_with_its_file_and_line(tmp_path, old, n
         read_rows(path)
 
 
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "r.csv"
+    for text in ("a,b,a\n\n1,2,3\n\n", ",\n3,4\n\n"):  # the second was found by `make fuzz`
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"r\.csv, line 1: columns .* not all different"):
+            read_rows(path)
+
+
 def test_rows_are_on_the_disk_when_the_call_returns(tmp_path, monkeypatch):
     path, synced, sync = tmp_path / "r.csv", [], os.fsync
 

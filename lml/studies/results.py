@@ -125,6 +125,8 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         cells = _cells(line, place)
         if not names:
             names = cells
+            if len(set(names)) < len(names):
+                raise ValueError(f"{place}: columns {names} are not all different: {_RESTORE}")
         elif cells and cells[0].startswith("#"):
             if len(cells) != 2:
                 raise ValueError(f"{place} is no note of a name and a text: {_RESTORE}")

@@ -1,25 +1,32 @@
 """Stream tasks through `save`, kill the process at random moments, `load`, go on.
 
-Usage: ``python tests/support/kill_stream.py --tasks 1000 --kills 40``. The exit status is 0 when
-after every kill the file held all that had been reported as saved, and the last file equals, byte
-for byte, that of a learner which was never stopped nor saved before its end.
+Usage: ``python tests/support/kill_stream.py --learner plda --tasks 1000 --kills 40``. The exit
+status is 0 when after every kill the file held all that had been reported as saved, and the last
+file equals, byte for byte, that of a learner which was never stopped nor saved before its end. The
+classifier, which has no `save`, is pickled with its learner into a file that is replaced at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import random
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
+from lml.state import replacing
 
 KINDS = (str, int, float, lambda number: ("task", number), lambda number: (None, (True, number)))
 
@@ -38,31 +45,72 @@ def visits_to(n_tasks: int) -> int:
     return number
 
 
-def visit(learner: LifelongMetricLearner, number: int) -> None:
+def lifelong() -> LifelongMetricLearner:
+    return LifelongMetricLearner(OASIS(n_steps=10), n_components=3, random_state=0)
+
+
+class Reader(LifelongKNeighborsClassifier):
+    """The classifier and its learner, visited and stored together."""
+
+    def partial_fit(self, X, y, *, task):
+        self.learner.partial_fit(X, y, task=task)
+        return super().partial_fit(X, y, task=task)
+
+    def save(self, path: Path) -> None:
+        with replacing(path) as file:
+            file.write(pickle.dumps(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Reader:
+        return pickle.loads(path.read_bytes())
+
+    @property
+    def tasks_(self) -> dict[Any, Any]:
+        if list(self.learner.tasks_) != list(self.references_):
+            raise SystemExit("the file holds a visit of the learner without its references")
+        return self.learner.tasks_
+
+
+FRESH: dict[str, Callable[[], Any]] = {
+    "oasis": lifelong,
+    "plda": lambda: LifelongPLDA(random_state=0),
+    "classifier": lambda: Reader(lifelong(), n_neighbors=1, max_references=9, random_state=0),
+}
+
+
+def visit(learner: Any, number: int) -> None:
     name = task_of(number)
     rng, y = np.random.default_rng(number), np.arange(12) % 3
     X = rng.normal(size=(12, 5)) + 2 * np.eye(3, 5)[y]
     learner.partial_fit(X, y, task=KINDS[name % len(KINDS)](name))
 
 
-def fresh() -> LifelongMetricLearner:
-    return LifelongMetricLearner(OASIS(n_steps=10), n_components=3, random_state=0)
-
-
-def visits_done(learner: LifelongMetricLearner) -> int:
+def visits_done(learner: Any) -> int:
     return sum(record.n_visits for record in getattr(learner, "tasks_", {}).values())
 
 
-def work(path: Path, n: int, report: int) -> None:
+def content(learner: Any, path: Path) -> bytes:
+    """All that a learner knows, as bytes; `path` is written over."""
+    learner.save(path)
+    if not isinstance(learner, Reader):
+        return path.read_bytes()
+    parts = [content(learner.learner, path)]  # pickles of the same differ
+    for task, (X, y) in learner.references_.items():
+        parts += [repr((task, y.tolist())).encode(), X.tobytes()]
+    return b"".join(parts)
+
+
+def work(learner: Any, path: Path, n: int, report: int) -> None:
     """Go on from the file to the end; report each visit that has been saved."""
-    learner = LifelongMetricLearner.load(path) if path.exists() else fresh()
+    if path.exists():
+        learner = learner.load(path)
     for number in range(visits_done(learner), n):
         visit(learner, number)
         learner.save(path)
         os.write(report, b"%d\n" % (number + 1))
 
 
-def run_and_kill(path: Path, n: int, reports: int, delay: float) -> tuple[bool, int]:
+def run_and_kill(learner: Any, path: Path, n: int, reports: int, delay: float) -> tuple[bool, int]:
     """One process, killed some time after so many reports; whether it was, and its last report."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -70,7 +118,7 @@ def run_and_kill(path: Path, n: int, reports: int, delay: float) -> tuple[bool, 
         status = 1
         try:
             os.close(reading)
-            work(path, n, writing)
+            work(learner, path, n, writing)
             status = 0
         finally:
             os._exit(status)
@@ -88,11 +136,13 @@ def run_and_kill(path: Path, n: int, reports: int, delay: float) -> tuple[bool, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--learner", choices=FRESH, default="oasis")
     parser.add_argument("--tasks", type=int, default=60, help="different tasks in the end")
     parser.add_argument("--kills", type=int, default=6, help="kills on average")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng, n, kills, saved = random.Random(given.seed), visits_to(given.tasks), 0, 0
+    fresh = FRESH[given.learner]
     whole, started = fresh(), time.perf_counter()
     for number in range(n):
         visit(whole, number)
@@ -101,9 +151,9 @@ def main() -> None:
         path = Path(folder) / "learner.npz"
         while True:
             reports = rng.randint(0, 2 * n // (given.kills + 1))
-            killed, last = run_and_kill(path, n, reports, rng.uniform(0, 4 * pace))
+            killed, last = run_and_kill(fresh(), path, n, reports, rng.uniform(0, 4 * pace))
             kills += killed
-            found = visits_done(LifelongMetricLearner.load(path)) if path.exists() else 0
+            found = visits_done(whole.load(path)) if path.exists() else 0
             saved = max(saved, last)
             if not saved <= found <= saved + 1:
                 raise SystemExit(f"{saved} visits were saved, the file holds {found}")
@@ -111,8 +161,10 @@ def main() -> None:
             if found == n:
                 break
         left = len(list(Path(folder).iterdir())) - 1
-        whole.save(Path(folder) / "whole.npz")
-        if path.read_bytes() != (Path(folder) / "whole.npz").read_bytes():
+        stored = path.read_bytes()
+        if isinstance(whole, Reader):
+            stored = content(whole.load(path), path)
+        if stored != content(whole, path):
             raise SystemExit("the last state differs from the uninterrupted one")
     print(f"{n} visits, {kills} kills, {left} during a save; {len(whole.tasks_)} tasks: equal")
 
