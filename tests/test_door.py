@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
 from fractions import Fraction
 
@@ -555,3 +556,16 @@ def test_the_norm_neither_overflows_nor_vanishes(size):
         5.0 * size, rel=1e-15
     )
     assert scaled_norm(np.zeros((2, 2))) == 0.0
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "timedelta64[ns]"])
+def test_a_column_of_dates_is_named(dtype):
+    X = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0]})
+    X["when"] = np.arange(4).astype(dtype)
+    with pytest.raises(ValueError, match=f"column 'when' of X is of type {dtype[:-4]}"):
+        OASIS().fit(X, [0, 0, 1, 1])
+
+
+def test_help_names_types_and_not_what_they_stand_for():
+    assert "X: 'MatrixLike'" in str(inspect.signature(OASIS.fit))
+    assert len(str(inspect.signature(OASIS.fit_pairs))) < 120
