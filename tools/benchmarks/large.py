@@ -56,6 +56,7 @@ CASES = [
     ("usps", "SCML", "None"),
     ("usps", "LMNN shrunk", "1000"),
     ("usps", "LMNN shrunk", "2000"),
+    ("usps", "LMNN shrunk", "None"),
 ]
 
 
