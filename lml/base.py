@@ -23,6 +23,8 @@ error if there is none. A method of its own that replaces ``_state`` does so und
 holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
 """
 
+from __future__ import annotations
+
 import copy
 import os
 import reprlib

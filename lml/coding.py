@@ -6,6 +6,8 @@ backtracking and adaptive restart. Every result carries its KKT residual: the di
 minus the gradient to the subdifferential of the penalty.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

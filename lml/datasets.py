@@ -6,6 +6,8 @@ collection come from the folder named by the environment variable ``LML_DATA``, 
 cached copy, else from a public address. Every array is checked against a SHA-256 before use.
 """
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import hashlib

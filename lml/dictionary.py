@@ -6,6 +6,8 @@ again; `keep_codes` gives the codes with which no metric changes by that. `stret
 gradient and no length. Arrays are trusted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

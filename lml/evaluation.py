@@ -5,6 +5,8 @@ A lifelong learner keeps metrics and no rows. The reference rows that k-nearest-
 prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounded.
 """
 
+from __future__ import annotations
+
 import copy
 import os
 import warnings

@@ -5,6 +5,8 @@ Rows may be dense or CSR. With fewer rows than features everything is solved amo
 (an n x n Gram matrix), and CSR rows are centred without being made dense.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
 

@@ -6,6 +6,8 @@ is completed by principal components of the residual rows and, when these run ou
 directions; its rows are orthonormal throughout.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,6 +6,8 @@ low rank for each task. A base learner sees the samples of a task in the coordin
 metric; when that moves, the metrics of all tasks move with it. No samples are kept.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,11 @@ L-BFGS on a rounded hinge, with a lower bound from the dual; optionally shrunk t
 of the identity. The metric is a squared distance.
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,9 +22,10 @@ from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.state import storable
-from lml.triplets import encode_triplet_classes, nearest_samples
+from lml.triplets import bounded_samples, encode_triplet_classes, nearest_samples
 from lml.utils.linalg import svd
-from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
+from lml.utils.progress import progress
+from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
     check_matrix,
@@ -29,8 +33,11 @@ from lml.utils.validation import (
     check_samples,
     check_two_classes,
     encode_labels,
+    flag,
     is_real,
+    optional,
     real,
+    seed,
     whole,
 )
 
@@ -401,7 +408,9 @@ class _Problem:
         values = linalg.eigvalsh(np.eye(len(G)) - G / (2 * self.ridge))
         return result.weight + self.ridge * (len(G) - np.sum(np.maximum(values, 0.0) ** 2))
 
-    def solve(self, tol: float, max_iter: int) -> tuple[Floats, float]:
+    def solve(
+        self, tol: float, max_iter: int, advance: Callable[[int], object] | None = None
+    ) -> tuple[Floats, float]:
         """The best L and a lower bound of the objective."""
         A = self.root  # L = I
         smoothing = 1.0
@@ -412,6 +421,8 @@ class _Problem:
 
         def after_step(intermediate_result: Any) -> None:
             self.history.append(self.exact)
+            if advance is not None:
+                advance(1)
             if self.best_objective <= floor:
                 raise StopIteration
 
@@ -457,6 +468,13 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         Relative tolerance, above 0. The solver stops when the objective is proved to be this
         near to the smallest one, when a finer rounding of the hinge lowers it by less, or
         when it is below tol / 100 times the objective at the start.
+    max_samples : int or None, default=2_500
+        Most samples that are learned from, at least 3. Of more, so many are drawn and each class
+        keeps its share. None takes all; the time grows as the square of their number.
+    random_state : int, RandomState instance or None, default=None
+        Seed of this draw.
+    verbose : bool, default=False
+        Whether a bar counts the steps, which needs tqdm. Most fits end before max_iter.
 
     Attributes
     ----------
@@ -486,9 +504,10 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
-    (lmnn-bound). Paper: section V-A (stLMNN). The only sample of a class has no target; it may be
-    an impostor. Outside the span of the centered samples the metric is zero; with shrinkage it is
-    `scale_` times the identity. Nearest neighbors among the samples are the same either way.
+    (lmnn-bound); chapter 43 (large), eq. (large-share). Paper: section V-A (stLMNN). The only
+    sample of a class has no target; it may be an impostor. Outside the span of the centered samples
+    the metric is zero; with shrinkage it is `scale_` times the identity. Nearest neighbors among
+    the samples are the same either way.
 
     Examples
     --------
@@ -506,6 +525,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         "shrinkage": real(0),
         "max_iter": whole(1),
         "tol": real(0, above=True),
+        "max_samples": optional(whole(3)),
+        "random_state": seed(),
+        "verbose": flag(),
     }
 
     def __init__(
@@ -515,12 +537,18 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         shrinkage: float = 0.0,
         max_iter: int = 1000,
         tol: float = 1e-3,
+        max_samples: int | None = 2_500,
+        random_state: Seed = None,
+        verbose: bool = False,
     ) -> None:
         self.push_weight = push_weight
         self.n_targets = n_targets
         self.shrinkage = shrinkage
         self.max_iter = max_iter
         self.tol = tol
+        self.max_samples = max_samples
+        self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the metric.
@@ -545,6 +573,11 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         ValueError
             If a parameter is out of range, X is not finite, X and y differ in length, or
             the labels allow no triplet. Nothing is stored then.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If max_iter steps were too few. `gap_` says how far they came.
         """
         check_parameters(self)
         if sparse.issparse(X):
@@ -555,13 +588,15 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y, accept_sparse=False)
         check_two_classes(codes, labels)
+        X, codes = bounded_samples(X, codes, self.max_samples, self.random_state)
         targets = _targets(X, codes, self.n_targets)
         # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
         rows, V = _row_space(X)
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
-        L, bound = problem.solve(self.tol, self.max_iter)
+        with progress("LMNN", self.max_iter, self.verbose) as advance:
+            L, bound = problem.solve(self.tol, self.max_iter, advance)
         if problem.has_stopped_early:  # one text for all fits: it is shown once
             message = f"LMNN stopped at max_iter={self.max_iter} before tol={self.tol} was reached"
             warnings.warn(f"{message}: raise max_iter or tol", ConvergenceWarning, stacklevel=2)

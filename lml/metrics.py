@@ -6,6 +6,8 @@ projections, the positive semi-definite read-out and low-rank compression cost O
 O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 """
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import Any, Self
 

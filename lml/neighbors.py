@@ -5,6 +5,8 @@ A score is larger for a closer sample: the similarity itself, or minus the squar
 Ties go to the reference that comes first, tied votes to the nearest of the tied labels.
 """
 
+from __future__ import annotations
+
 import copy
 from typing import Any, ClassVar, NamedTuple, Self
 

@@ -7,6 +7,8 @@ keeps the scores of the training samples, and a passive step costs O(1); the ker
 O(n) a step.
 """
 
+from __future__ import annotations
+
 import copy
 from typing import ClassVar, Self
 

@@ -5,6 +5,8 @@
 along the hinges of all tasks, whose gradients are taken afresh at each step.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace

@@ -6,6 +6,8 @@ gradient to its subdifferential (the KKT residual) and the strength at which a c
 becomes diagonal.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,11 @@ triplets plus an l1 penalty, by regularised dual averaging. The metric is a squa
 and stays factored: FactoredMetric(0, basis, weights).
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,13 +22,15 @@ from sklearn.utils import check_random_state, gen_batches
 from lml.fisher import local_directions, triplet_directions
 from lml.metrics import FactoredMetric, MetricLearnerMixin
 from lml.state import storable
-from lml.triplets import neighbor_triplets
+from lml.triplets import bounded_samples, neighbor_triplets
 from lml.utils.linalg import times_transpose
+from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     check_parameters,
     check_samples,
     check_two_classes,
+    flag,
     optional,
     real,
     seed,
@@ -262,6 +267,7 @@ def dual_averaging(
     gamma: float | None = None,
     n_steps: int = 100_000,
     random_state: Seed = None,
+    advance: Callable[[int], object] | None = None,
 ) -> tuple[Floats, Floats]:
     """Learn the weights of the directions by regularized dual averaging, a triplet a step.
 
@@ -279,6 +285,8 @@ def dual_averaging(
         Number of triplets drawn, with replacement, one in each step.
     random_state : int, RandomState instance or None, default=None
         Seed of the draws.
+    advance : callable, optional
+        Told at each check how many steps it comes after, as a bar of progress is.
 
     Returns
     -------
@@ -320,6 +328,8 @@ def dual_averaging(
         history.append(differences.mean_hinge(weights) + beta * weights.sum())
         if history[-1] <= min(history):
             best = weights
+        if advance is not None:
+            advance(last - first)
     return best, np.array(history)
 
 
@@ -379,6 +389,11 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         Nearest samples of other classes that each sample forms triplets with.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means and of the draws.
+    max_samples : int or None, default=10_000
+        Most samples that are learned from, at least 3. Of more, so many are drawn and each class
+        keeps its share. None takes all; the time grows as the square of their number.
+    verbose : bool, default=False
+        Whether a bar shows the progress, which needs tqdm.
 
     Attributes
     ----------
@@ -428,7 +443,9 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         "n_steps": whole(1),
         "n_targets": whole(1),
         "n_impostors": whole(1),
+        "max_samples": optional(whole(3)),
         "random_state": seed(),
+        "verbose": flag(),
     }
 
     def __init__(
@@ -440,6 +457,8 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         n_targets: int = 3,
         n_impostors: int = 10,
         random_state: Seed = None,
+        max_samples: int | None = 10_000,
+        verbose: bool = False,
     ) -> None:
         self.n_basis = n_basis
         self.beta = beta
@@ -448,6 +467,8 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         self.n_targets = n_targets
         self.n_impostors = n_impostors
         self.random_state = random_state
+        self.max_samples = max_samples
+        self.verbose = verbose
 
     def fit(self, X: MatrixLike, y: LabelsLike) -> Self:
         """Learn the weights of the directions.
@@ -480,11 +501,11 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y)
         check_two_classes(codes, labels)
-        triplets = neighbor_triplets(X, codes, self.n_targets, self.n_impostors)
         rng = check_random_state(self.random_state)
-        n_basis = self.n_basis
-        if n_basis is None:
-            n_basis = max(100, 20 * codes.max())  # 20 regions, or enough for 100 directions
+        X, codes = bounded_samples(X, codes, self.max_samples, rng)
+        triplets = neighbor_triplets(X, codes, self.n_targets, self.n_impostors)
+        # without a number 20 regions, or enough for 100 directions
+        n_basis = self.n_basis or max(100, 20 * codes.max())
         basis = local_directions(X, codes, n_basis, random_state=rng)
         fitted._compose(X, basis, triplets, rng)
         self.__dict__ = fitted.__dict__
@@ -499,14 +520,14 @@ class SCML(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
     def _compose(
         self, X: Matrix, basis: Floats, triplets: Indices, rng: np.random.RandomState
     ) -> None:
-        """Learn the weights of directions, eq. (scml-objective)."""
+        """Learn the weights of directions, eqs. (scml-objective) and (scml-largest)."""
         projections = times_transpose(X, basis)
         gamma = _gamma(projections, triplets, self.gamma)
-        # the penalty in the units of X, eq. (scml-largest)
         beta_max = float(np.max(-mean_difference(projections, triplets), initial=0.0))
-        self.weights_, self.objective_history_ = dual_averaging(
-            projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
-        )
+        with progress("SCML", self.n_steps, self.verbose) as advance:
+            self.weights_, self.objective_history_ = dual_averaging(
+                projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng, advance
+            )
         if not self.weights_.any():
             warnings.warn(
                 f"no weights lowered the objective in n_steps={self.n_steps}, so the metric is"

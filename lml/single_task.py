@@ -5,6 +5,8 @@
 `TaskTransformer` is one task as a scikit-learn transformer.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Self

@@ -6,6 +6,8 @@ gets them back or refuses the file. `encode` and `decode` turn names of tasks, l
 parameters into JSON and back, value and type.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json

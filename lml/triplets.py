@@ -1,4 +1,4 @@
-# Generated from book/triplets.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/triplets.ipynb and book/large.ipynb by tools/tangle.py: edit the chapter.
 """Triplets (anchor, positive, negative): choosing them, their hinge loss, its gradient.
 
 A triplet (i, j, k) asks that sample i be closer to sample j, of its own class, than to sample k, of
@@ -6,6 +6,8 @@ another class. The functions take samples X, dense or CSR, and an integer array 
 (n_triplets, 3); a metric is a FactoredMetric, and so is the gradient of the mean hinge.
 Nothing here loops over triplets or forms a D x D matrix.
 """
+
+from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +22,7 @@ from lml.utils.validation import check_matrix, check_two_classes, encode_labels,
 
 __all__ = [
     "all_triplets",
+    "bounded_samples",
     "check_problem",
     "check_triplets",
     "draw_triplets",
@@ -570,3 +573,55 @@ def hinge_with_gradient(
     total = max(len(losses), 1)
     core = triplet_counts(triplets[losses > 0], X.shape[0], metric_type) / total
     return float(losses.sum() / total), FactoredMetric._trusted(0.0, X, core)
+
+
+# book/large.ipynb#the-samples-that-are-kept
+def bounded_samples(
+    X: Matrix, codes: Indices, max_samples: int | None, random_state: Seed = None
+) -> tuple[Matrix, Indices]:
+    """Draw samples where there are more than allowed; each class keeps its share.
+
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+        Samples that were checked before.
+    codes : ndarray of int, shape (n_samples,)
+        Class of each sample, from 0.
+    max_samples : int or None
+        Most samples, at least 3. Where there are no more, or with None, all are kept.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the draw. It is not used where all samples are kept.
+
+    Returns
+    -------
+    X : {ndarray, csr_array} of shape (n_kept, n_features)
+        The samples that were kept, in their order.
+    codes : ndarray of int, shape (n_kept,)
+        Their classes, from 0. Some are left out where there are too many for two samples of each.
+
+    Notes
+    -----
+    Derived in chapter 43 (large), eq. (large-share).
+
+    Examples
+    --------
+    >>> codes = np.repeat([0, 1], [900, 100])
+    >>> np.bincount(bounded_samples(np.zeros((1000, 2)), codes, 50, random_state=0)[1]).tolist()
+    [45, 5]
+    """
+    if max_samples is None or len(codes) <= max_samples:
+        return X, codes
+    rng = check_random_state(random_state)
+    sizes = np.bincount(codes)
+    # the number of each sample in its class, in random order
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    number = np.empty(len(codes), dtype=np.intp)
+    number[order] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = (number + 0.5) / sizes[codes]
+    # two samples of each class come first, classes in random order, those of one sample last
+    turn = rng.permutation(len(sizes)) + len(sizes) * (sizes == 1)
+    first = number < 2
+    place[first] = turn[codes[first]] - 2 * len(sizes)
+    kept = np.sort(np.argsort(place, kind="stable")[:max_samples])
+    return X[kept], np.unique(codes[kept], return_inverse=True)[1]

@@ -5,6 +5,8 @@
 `PairClassifier` calibrates the scores of pairs of a fitted learner.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, ClassVar, Self

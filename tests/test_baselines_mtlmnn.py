@@ -2,12 +2,13 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from scipy import optimize, sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from lml.baselines.mtlmnn import (
     JointProblem,
@@ -360,3 +361,21 @@ def test_bad_input():
     learner.fit(X, y, tasks=names)
     with pytest.raises(ValueError, match="known tasks"):
         learner.transform(X, task="never seen")
+
+
+def test_too_few_steps_are_said_and_enough_are_not():
+    X, y, names = three_tasks()
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 before tol=0.001"):
+        short = MultiTaskLMNN(max_iter=2).fit(X, y, tasks=names)
+    assert short.n_iter_ == 2
+    assert short.gap_ > short.tol
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        long = MultiTaskLMNN(max_iter=1000).fit(X, y, tasks=names)
+    assert long.gap_ <= long.tol
+
+
+def test_a_bar_counts_the_steps(capsys):
+    X, y, names = three_tasks()
+    learner = MultiTaskLMNN(max_iter=20, verbose=True).fit(X, y, tasks=names)
+    assert f"{learner.n_iter_}/20" in capsys.readouterr().err

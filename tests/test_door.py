@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -533,3 +534,16 @@ def test_singular_values_are_found_where_divide_and_conquer_does_not_converge(mo
     np.testing.assert_allclose(values, oracle)
     np.testing.assert_allclose(U * values @ V[:4], A, atol=1e-12)
     assert V.shape == (7 if full else 4, 7)
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "timedelta64[ns]"])
+def test_a_column_of_dates_is_named(dtype):
+    X = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0]})
+    X["when"] = np.arange(4).astype(dtype)
+    with pytest.raises(ValueError, match=f"column 'when' of X is of type {dtype[:-4]}"):
+        OASIS().fit(X, [0, 0, 1, 1])
+
+
+def test_help_names_types_and_not_what_they_stand_for():
+    assert "X: 'MatrixLike'" in str(inspect.signature(OASIS.fit))
+    assert len(str(inspect.signature(OASIS.fit_pairs))) < 120

@@ -178,6 +178,8 @@ def test_imports_are_merged_sorted_and_dropped_when_unused(book):
     text = book(*cells)["first.py"]
     imports = text.partition('"""\n\n')[2].partition("\n\n__all__")[0]
     assert imports.splitlines() == [
+        "from __future__ import annotations",
+        "",
         "import math  # for pi",
         "",
         "import numpy as np",

@@ -371,6 +371,7 @@ def build_module(
     pages = list(dict.fromkeys(f"book/{cell.chapter.name}.ipynb" for cell in cells))
     header = f"# Generated from {' and '.join(pages)} by tools/tangle.py: edit the chapter."
     code = "\n\n\n".join(map(join_class, blocks))
+    imports.append("from __future__ import annotations")  # signatures show names of types
     text = "\n\n".join([header + "\n" + docstring, "\n".join(sorted(set(imports))), exports, code])
     return derive(text + "\n", home, f"lml.{name}"), defined
 

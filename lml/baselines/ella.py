@@ -6,6 +6,8 @@ a lasso codes it in the dictionary, and the dictionary solves the normal equatio
 tasks so far. Tasks of more than two classes are taken one class against the rest.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import warnings

@@ -5,6 +5,9 @@ min shared ||M_0 - I||^2 + sum_t [own ||M_t||^2 + pull and push of task t under 
 by spectral projected gradient steps on the smoothed problem, with a duality gap.
 """
 
+from __future__ import annotations
+
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self
@@ -12,13 +15,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
 from lml.lmnn import target_neighbors
 from lml.metrics import FactoredMetric
 from lml.utils.linalg import svd
+from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
-from lml.utils.validation import Rule, check_parameters, one_of, real, whole
+from lml.utils.validation import Rule, check_parameters, flag, one_of, real, whole
 
 __all__ = [
     "JointProblem",
@@ -342,7 +347,10 @@ def _nearest_psd(A: Floats, basis: Floats | None = None) -> Floats:
 
 # book/baselines/mtlmnn.ipynb#the-duality-gap
 def minimize_joint(
-    problem: JointProblem, max_iter: int, tol: float
+    problem: JointProblem,
+    max_iter: int,
+    tol: float,
+    advance: Callable[[int], object] | None = None,
 ) -> tuple[Floats, JointState, float, Floats]:
     """Minimize a joint problem by spectral projected gradient steps, to a duality gap.
 
@@ -353,6 +361,8 @@ def minimize_joint(
         Largest number of steps.
     tol : float
         Stop when the gap is at most this share of the objective; looked at every ten steps.
+    advance : callable, optional
+        Called with 1 after each step, as a bar of progress is.
 
     Returns
     -------
@@ -377,6 +387,8 @@ def minimize_joint(
     steps = _spectral_steps(problem.evaluate, problem.project, V, state)
     for n_iter, (V, state) in enumerate(islice(steps, max_iter), start=1):
         history.append(state.objective)
+        if advance is not None:
+            advance(1)
         if state.objective < best.objective:
             best_V = V
             best = state
@@ -437,9 +449,11 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
     smoothing : float, default=0.1
         Width h > 0 of the smoothed kink of the hinge.
     max_iter : int, default=100
-        Largest number of steps.
+        Largest number of steps; a ConvergenceWarning says that they were too few.
     tol : float, default=1e-3
         Stop when the duality gap is at most this share of the objective.
+    verbose : bool, default=False
+        Whether a bar counts the steps, which needs tqdm. Most fits end before max_iter.
 
     Attributes
     ----------
@@ -497,6 +511,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         "smoothing": real(0, above=True),
         "max_iter": whole(1),
         "tol": real(0, above=True),
+        "verbose": flag(),
     }
 
     # fmt: off
@@ -512,6 +527,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         smoothing: float = 0.1,
         max_iter: int = 100,
         tol: float = 1e-3,
+        verbose: bool = False,
     ) -> None:
         # fmt: on
         self.shared_penalty = shared_penalty
@@ -523,6 +539,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.smoothing = smoothing
         self.max_iter = max_iter
         self.tol = tol
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -552,6 +569,11 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         ValueError, TypeError
             If a parameter is out of range, X is not finite, lengths differ, or the labels of
             a task allow no triplet. Nothing is stored then.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If max_iter steps were too few. `gap_` says how far they came.
         """
         check_parameters(self)
         names, rows, codes = encode_tasks(X, y, tasks)
@@ -561,7 +583,8 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
                 "reduce the rows first, for example with sklearn's TruncatedSVD"
             )
         problem, Q, scale = self._problem(rows, codes, self._task_penalties(names))
-        V, state, bound, history = minimize_joint(problem, self.max_iter, self.tol)
+        with progress("MultiTaskLMNN", self.max_iter, self.verbose) as advance:
+            V, state, bound, history = minimize_joint(problem, self.max_iter, self.tol, advance)
         metrics = [_in_features(S, Q, scale) for S in problem.metrics(V)]
         shared_metric = _in_features(state.shared_part, Q, scale)
         self._note_columns(X)
@@ -574,6 +597,10 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         self.gap_ = float(state.objective - bound) / max(abs(state.objective), 1e-300)
         self.objective_history_ = history
         self.n_iter_ = len(history) - 1
+        if self.gap_ > self.tol and self.n_iter_ == self.max_iter:  # one text for all fits
+            message = f"MultiTaskLMNN stopped at max_iter={self.max_iter} before tol={self.tol} was"
+            message += " reached: raise max_iter, tol or the penalties"
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return self
 
     def _task_penalties(self, names: list[Any]) -> Floats:

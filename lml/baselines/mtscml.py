@@ -6,6 +6,8 @@ not negative and minimise the mean over tasks of the mean hinge plus beta times 
 norms of W's columns, by regularised dual averaging with a task and a triplet drawn a step.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Hashable, Iterable, Sequence

@@ -6,6 +6,8 @@ ridge / 2 ||W||^2, for similarities and distances with the metric L'WL. The hing
 FISTA does the steps, and a duality gap bounds the error of the result.
 """
 
+from __future__ import annotations
+
 import copy
 import warnings
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ norm of the relation matrix. Coupling 0 is OASIS for each task alone, an infinit
 one OASIS on the pooled triplets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Iterable
 from typing import ClassVar, Self
 

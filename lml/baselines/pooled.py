@@ -6,6 +6,8 @@
 a table of metrics the methods that read them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, Self
 

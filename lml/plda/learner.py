@@ -6,6 +6,8 @@ dictionary, weighs a task's own statistics against those of its family, and scor
 the log-ratio of the two-covariance model. No sample is kept.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable
 from typing import Any, ClassVar
 

@@ -5,6 +5,8 @@ Two samples are scored by how much more likely they are as members of one class 
 `Moments` are the statistics of a task that this needs, `TaskSums` those of several tasks.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -5,6 +5,8 @@
 about the samples of a `Visit`, and compares sharing with being alone on the samples of each fold.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

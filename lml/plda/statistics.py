@@ -4,6 +4,8 @@
 `TaskMemory` is one task, `PLDAState` all that was learned. No sample is kept.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any

@@ -1,6 +1,8 @@
 # Generated from book/experiments.ipynb by tools/tangle.py: edit the chapter.
 """The command of the laboratory: ``python -m lml.studies run``, and verify, report and more."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import sys

@@ -6,6 +6,8 @@ do to the error. Each writes ``results/ablation-NAME-DATASET.csv`` as it goes, g
 was stopped, and takes the base learners' parameters from files that are there.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

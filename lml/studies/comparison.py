@@ -6,6 +6,8 @@ splits of the same rows are not independent; `results_table` and `comparison_fig
 side by side; `read_paper` reads what the paper prints.
 """
 
+from __future__ import annotations
+
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ Every run writes one row for each (split, system, task) into ``results/NAME.csv`
 as it is finished, and a second call goes on where the first one was stopped.
 """
 
+from __future__ import annotations
+
 import json
 import tempfile
 import time

@@ -6,6 +6,8 @@ note ``#1,text`` above the first of them, and they have ``#1`` in its place. A b
 rows of a job that are written together; rows after the last one are unfinished.
 """
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import io

@@ -1,6 +1,8 @@
 # Generated from book/systems.ipynb by tools/tangle.py: edit the chapter.
 """Every system of the tables: how it is fitted to tasks, and the settings that are tried."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -336,7 +338,7 @@ def _together(prototype: Any, *stages: list[dict[str, Any]], **flags: Any) -> Sy
 
 
 # book/systems.ipynb#what-is-tried
-_LMNN = LMNN(max_iter=200, tol=0.01)
+_LMNN = LMNN(max_iter=200, tol=0.01, max_samples=None)
 _POOLED = {"scml": PooledMetricLearner(SCML()), "lmnn": PooledMetricLearner(_LMNN)}
 _JOINT = {"shared_labels": True}
 #: System name to what it is: each task alone, all tasks at once, one after another.

@@ -6,6 +6,8 @@ validation in the samples seen so far. Each study writes ``results/transfer-STUD
 it goes and goes on where it was stopped.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import time

@@ -1,6 +1,8 @@
 # Generated from book/door.ipynb by tools/tangle.py: edit the chapter.
 """Small linear algebra that several modules need."""
 
+from __future__ import annotations
+
 import numpy as np
 from scipy import linalg, sparse
 from sklearn.utils.extmath import safe_sparse_dot

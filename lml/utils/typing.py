@@ -1,6 +1,8 @@
 # Generated from book/door.ipynb by tools/tangle.py: edit the chapter.
 """Names of the types in the annotations of the package."""
 
+from __future__ import annotations
+
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
 

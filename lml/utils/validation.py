@@ -5,6 +5,8 @@ The functions return what they were given in the form that the package computes 
 a ValueError or TypeError that names the argument, shows the value and says what to give.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import numbers
@@ -197,11 +199,11 @@ def check_parameters(estimator: Any) -> None:
 # book/door.ipynb#samples
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
 _LARGEST = 1e70  # products of squared distances of larger numbers overflow
-_WORDS = ("categor", "enum", "str", "large_string")  # how types of columns begin
+_WORDS = ("categor", "enum", "str", "large_string", "date", "time", "duration")  # first letters
 
 
 def _check_frame(A: Any, name: str) -> None:
-    """Name the first column of a data frame that holds categories or words."""
+    """Name the first column of a data frame that holds categories, words or dates."""
     if not hasattr(A, "columns"):
         return
     for column, kind in zip(A.columns, A.dtypes):
