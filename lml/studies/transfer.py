@@ -876,7 +876,7 @@ STUDIES = {
     "shared": Study(
         (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
     ),
-    "sharedlmnn": Study(("isolet", "usps", "digits-few"), _as_it_comes("LMNN")),
+    "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
