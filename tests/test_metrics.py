@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from scipy import linalg, sparse
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
@@ -307,34 +307,6 @@ def test_no_square_array_at_many_features():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * 8 * 100 * wide < 8 * wide**2 / 10
-
-
-@pytest.mark.parametrize("alpha", [-0.7, 0.0, 0.9])
-@pytest.mark.parametrize("d", [1, 3, 7, 9])
-def test_subspace_residual_is_the_least_squares_residual(alpha, d):
-    rng = np.random.default_rng(d)
-    F, C, L = rng.normal(size=(3, D)), rng.normal(size=(3, 3)), rng.normal(size=(d, D))
-    L[-1] = L[0]
-    M = dense(alpha, F, C)
-    A = np.kron(L.T, L.T)
-    fit = np.linalg.lstsq(A, M.ravel(), rcond=None)[0]
-    best = np.linalg.norm(A @ fit - M.ravel())
-    for factor in (F, sparse.csr_matrix(F)):
-        metric = FactoredMetric(alpha, factor, C)
-        assert np.isclose(subspace_residual(metric, L), best, atol=1e-10)
-        assert np.isclose(subspace_residual(metric, sparse.csr_array(L)), best, atol=1e-10)
-
-
-def test_a_dictionary_of_nothing_leaves_everything():
-    metric = FactoredMetric(0.4, RNG.normal(size=(3, D)), RNG.normal(size=(3, 3)))
-    assert subspace_residual(metric, np.zeros((2, D))) == pytest.approx(metric.norm())
-
-
-def test_subspace_residual_resolves_tiny_parts():
-    q = linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
-    metric = FactoredMetric(0.0, q[:3], [1.0, 1.0, 1e-12])
-    assert np.isclose(subspace_residual(metric, q[:2]), 1e-12, rtol=1e-3)
-    assert subspace_residual(metric, q[:3]) < 1e-14
 
 
 @pytest.mark.parametrize("case", CASES[::4])
