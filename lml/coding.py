@@ -68,6 +68,7 @@ class CodeLoss:
 
 # book/coding.ipynb#orthonormal-rows-one-soft-threshold
 _EPS = float(np.finfo(float).eps)  # unit of rounding
+_ROOT = float(np.finfo(float).tiny) ** 0.5  # squares of smaller numbers vanish
 _Smooth: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 
 
@@ -413,6 +414,11 @@ def code_metric(
     size = linalg.norm(smooth.gram, 2)
     rounding = _EPS * size * np.sqrt(2 * smooth.constant)
     scale = max(float(np.linalg.norm(smooth.projected)), rounding)
+    if (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
+        raise ValueError(
+            f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm"
+            f" {target.norm():.1e}: their squares vanish, rescale them"
+        )
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
         start = OffDiagonalL1(code_penalty).prox(smooth.projected)
@@ -420,7 +426,7 @@ def code_metric(
         smooth,
         OffDiagonalL1(code_penalty),
         start,
-        step=max(size, np.finfo(float).tiny ** 0.5) ** -2,
+        step=max(size, _ROOT) ** -2,
         tol=tol,
         max_iter=max_iter,
         scale=scale,

@@ -858,7 +858,7 @@ def _writing() -> Iterator[Path]:
             fcntl.flock(place, fcntl.LOCK_EX)  # until it is closed; a kill closes it
         for stray in folder.glob(".*.tmp"):
             with contextlib.suppress(PermissionError):
-                stray.unlink()
+                stray.unlink(missing_ok=True)  # on Windows another may just have done it
         yield folder
 
 

@@ -630,7 +630,7 @@ class FactoredMetric:
         """
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
-            return self._apply(X) if role == "query" else dense(X)
+            return self._apply(X) if role == "query" else np.array(dense(X))
         image = self._image(X)
         return self._by_core(image) if role == "query" else image
 
@@ -852,7 +852,8 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         role : {"query", "reference"} or None, default=None
             For an index of nearest neighbors: the nearest references of a query in `index_space_`
             are those of the metric as it was learned, indefinite or not. For a distance both
-            roles are the same.
+            roles are the same. There may be more columns than `set_output` has names for: leave
+            it at its default.
 
         Returns
         -------

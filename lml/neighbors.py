@@ -28,6 +28,7 @@ from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 from lml.utils.validation import (
     as_labels,
+    check_dense,
     check_matrix,
     check_n_neighbors,
     check_new_samples,
@@ -354,11 +355,17 @@ def retrieval_scores(
     >>> retrieval_scores([[True, False, True], [False, True, False]])
     RetrievalScores(map_at_r=0.25, r_precision=0.25, recall_at_k=0.5, mrr=0.75, n_queries=2)
     """
-    table = check_matrix(hits, "hits").astype(bool)
+    table = check_dense(hits, "hits")
+    if not np.isin(table, (0, 1)).all():
+        raise ValueError(
+            "hits has other numbers than 0 and 1: say of each neighbor if it is relevant"
+        )
+    table = table.astype(bool)
     relevant = table.sum(axis=1) if n_relevant is None else np.asarray(n_relevant)
-    needed = max(relevant.max(), check_n_neighbors(n_neighbors, table.shape[1]))
-    fits = relevant.shape == table.shape[:1] and (relevant >= table.sum(axis=1)).all()
-    if not fits or needed > table.shape[1] or not relevant.any():
+    check_n_neighbors(n_neighbors, table.shape[1])
+    fits = relevant.shape == table.shape[:1] and relevant.dtype.kind in "iu"
+    fits = fits and relevant.any() and (relevant >= table.sum(axis=1)).all()
+    if not fits or relevant.max() > table.shape[1]:
         raise ValueError(
             f"hits has shape {table.shape}, n_relevant is {relevant}: rank as many references as"
             " a query has relevant ones, and at least one"

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
@@ -306,11 +307,15 @@ def best_f_score(
     """
     scores = check_dense(scores, "scores", ensure_2d=False)
     signs = check_pair_labels(y, len(scores))
+    real(0, above=True).check("beta", beta)
+    optional(real(0, 1, above=True, below=True)).check("prior", prior)
     share = np.mean(signs > 0) if prior is None else prior
-    passed, accepted, thresholds = roc_curve(signs, scores, drop_intermediate=False)
+    rates = roc_curve(signs, scores, drop_intermediate=False)
+    passed, accepted, thresholds = (rate[1:] for rate in rates)  # the first threshold is infinite
     right = share * accepted
-    values = (1 + beta**2) * right / (right + (1 - share) * passed + beta**2 * share)
-    best = np.argmax(values[1:]) + 1  # the first threshold is infinite
+    weight = 1 / (1 + float(beta) * float(beta))  # of the precision, 0 for an immense beta
+    values = right / (weight * (right + (1 - share) * passed) + (1 - weight) * share)
+    best = np.argmax(values)
     return float(values[best]), float(thresholds[best])
 
 
@@ -547,9 +552,15 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         """
         check_parameters(self)
         scores = self._nearest_scores(X)
+        check_consistent_length(scores, y)
         classes = self.classifier.classes_
         known = set((classes if self.task is None else classes[self.task]).tolist())
         signs = [1 if label in known else -1 for label in as_labels(y)]
+        if len(set(signs)) < 2:
+            raise ValueError(
+                f"y has {signs.count(1)} labels of known classes and {signs.count(-1)} of outliers:"
+                " give of both at least one"
+            )
         if self.threshold == "f_score":
             _, self.threshold_ = best_f_score(scores, signs, self.beta)
         else:
@@ -561,7 +572,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
 
     def _nearest_scores(self, X: MatrixLike) -> Floats:
         """The score of the nearest reference of each sample."""
-        return self.classifier.kneighbors(X, n_neighbors=1, **self._where())[1][:, 0]
+        found, scores = self.classifier.kneighbors(X, n_neighbors=1, **self._where())
+        if found.dtype.kind != "i":  # scikit-learn's give distances first
+            raise TypeError(
+                f"classifier is {self.classifier!r}: give a MetricKNeighborsClassifier or a"
+                " LifelongKNeighborsClassifier"
+            )
+        return scores[:, 0]
 
     def decision_function(self, X: MatrixLike) -> Floats:
         """Score of the nearest reference minus the threshold, (n,); negative for outliers."""

@@ -326,6 +326,13 @@ def test_numbers_that_overflow_are_an_error():
         code_metric(L, FactoredMetric.from_dense(1e160 * M), 0.1)
 
 
+@pytest.mark.parametrize(("size", "target_size"), [(1e-150, 1.0), (1.0, 1e-170)])
+def test_numbers_whose_squares_vanish_are_an_error(size, target_size):
+    L, M, _ = problem()
+    with pytest.raises(ValueError, match="squares vanish"):
+        code_metric(size * L, FactoredMetric.from_dense(target_size * M), 0.1)
+
+
 @pytest.mark.parametrize("scale", [np.nan, -1.0, np.inf, "1", 1j])
 def test_a_scale_must_be_a_finite_number(scale):
     smooth = CodeLoss(np.eye(2), np.eye(2), 0.0)

@@ -548,6 +548,7 @@ def test_inner_products_of_queries_and_references_are_the_similarities(alpha, r)
     listed = learner.transform(sparse.csr_array(Z), role="reference")
     np.testing.assert_allclose(asked @ listed.T, X @ metric.to_dense() @ Z.T, atol=1e-12)
     assert asked.shape[1] == min(r, D) if alpha == 0 else D
+    assert not np.shares_memory(learner.transform(X, role="reference"), X)
     assert learner.index_space_ == "inner product"
 
 

@@ -329,10 +329,14 @@ def test_rankings_are_judged_as_by_loops_over_the_labels(rng, k):
         ([[1, 0]], 1, [3]),
         ([[1, 1]], 1, [1]),
         ([[1, 0]], 1, [1, 1]),
+        ([[1, 0]], 1, [1.5]),
+        ([[1, 0]], 1, ["1"]),
+        (np.zeros((0, 2)), 1, None),
+        ([[0.9, 0.2]], 1, None),  # scores and not hits
     ],
 )
 def test_rankings_that_cannot_be_judged_are_refused(hits, k, relevant):
-    with pytest.raises(ValueError, match=r"hits has shape|n_neighbors is 3"):
+    with pytest.raises(ValueError, match=r"hits has (shape|other)|n_neighbors is 3|0 sample"):
         retrieval_scores(hits, k, relevant)
 
 

@@ -152,6 +152,8 @@ def test_one_class_or_one_sample_adds_to_a_known_task(n_components):
     assert "new" not in again.tasks_
     with pytest.raises(ValueError, match="dissimilar pair"):
         again.fit(X[:1], y[:1], tasks=[name])
+    with pytest.raises(ValueError, match="0 samples"):
+        again.partial_fit(X[:0], y[:0], task=name)
     assert again.tasks_[name].n_samples == len(y)
 
 

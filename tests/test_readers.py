@@ -411,6 +411,11 @@ def test_killed_while_writing_leaves_no_half_file(small_usps, cache):
     assert [path.name for path in cache.iterdir()] == ["usps.npz"]
 
 
+def test_a_hidden_file_that_another_process_has_removed_is_no_error(small_usps, cache, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / ".gone.tmp"]))
+    same(load_arrays("usps")[0], small_usps[-1])
+
+
 def test_two_downloads_at_once_leave_each_other_alone(small_usps, cache, monkeypatch):
     *_, arrays = small_usps
     writing, go_on = threading.Event(), threading.Event()

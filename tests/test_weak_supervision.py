@@ -9,6 +9,7 @@ from scipy.linalg import eigh
 from scipy.optimize import linprog
 from sklearn.base import clone
 from sklearn.metrics import f1_score, fbeta_score
+from sklearn.neighbors import KNeighborsClassifier
 
 import lml.weak_supervision
 from lml.evaluation import LifelongKNeighborsClassifier
@@ -275,6 +276,15 @@ def test_the_threshold_of_the_f_score_is_the_best_of_all(beta):
     )
 
 
+def test_an_f_score_of_immense_or_tiny_beta_is_recall_or_precision():
+    scores, y = [4.0, 3.0, 2.0, 1.0, 0.0], [1, -1, 1, 1, -1]
+    assert best_f_score(scores, y, np.float64(1e200)) == (1.0, 1.0)  # the recall of three of three
+    assert best_f_score(scores, y, 1e-200) == (1.0, 4.0)  # the precision of one of one
+    for wrong in ({"beta": 0.0}, {"beta": np.nan}, {"prior": 2.0}):
+        with pytest.raises(ValueError, match="give a number"):
+            best_f_score(scores, y, **wrong)
+
+
 def test_a_classifier_of_pairs_takes_the_threshold_of_its_f_score():
     pairs, y, _ = gaussian_scores(4000)
     scores = {}
@@ -429,9 +439,17 @@ def test_a_threshold_without_outliers_or_without_known_samples_is_refused():
     for labels in (["a", "a"], ["c", "d"]):
         with pytest.raises(ValueError, match="of both at least one"):
             model.fit([[1.0], [8.0]], labels)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit([[1.0], [8.0]], ["a", "c", "d"])
     with pytest.raises(ValueError, match="threshold"):
         model.set_params(threshold="cost").fit([[1.0]], ["a"])
     assert model.set_params(threshold="equal_error_rate").__dict__ == before
+
+
+def test_a_classifier_that_gives_distances_before_its_neighbors_is_refused():
+    known = KNeighborsClassifier(n_neighbors=1).fit([[0.0], [10.0]], ["a", "b"])
+    with pytest.raises(TypeError, match="give a MetricKNeighborsClassifier"):
+        OpenSetClassifier(known).fit([[1.0], [5.0]], ["a", "c"])
 
 
 def test_a_class_that_is_enrolled_later_is_known_without_another_fit():

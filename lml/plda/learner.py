@@ -177,6 +177,8 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
 
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
         """A known task takes any labels; `_learn_task` knows whether it is one."""
+        if not labels:
+            raise ValueError(f"y of task {task!r} has 0 samples: give one at least")
 
     def _learn_task(
         self, state: PLDAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
