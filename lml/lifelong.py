@@ -268,9 +268,10 @@ class LifelongMetricLearner(
     Parameters
     ----------
     base_learner : {"oasis", "scml", "lmnn"} or estimator, default="oasis"
-        Learns the metric of a task in the shared coordinates: an estimator that has ``metric_`` (a
-        FactoredMetric, or an array of shape (D, D)) and ``metric_type`` after ``fit``. An
-        instance is cloned; it is given class numbers for labels. "lmnn" has the shrinkage 0.001.
+        Learns the metric of a task in the shared coordinates. "oasis" compares inner products:
+        center the samples of a task and bring them to unit length. "scml" and "lmnn" (with the
+        shrinkage 0.001) learn distances. An estimator has ``metric_`` (a FactoredMetric, or an array
+        of shape (D, D)) and ``metric_type`` after ``fit``; it is cloned, and given class numbers.
     sharing : {"auto", "grow"} or float, default="auto"
         m, the weight of what the other tasks have found, from 0 (each task is learned alone)
         to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
