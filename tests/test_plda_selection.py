@@ -9,6 +9,8 @@ from scipy.stats import multivariate_normal
 
 from lml.plda.model import class_axes, log_ratios, shrunken_variances, task_moments
 from lml.plda.selection import (
+    OWN_WEIGHTS,
+    SHRINKAGES,
     Selection,
     Visit,
     _log_likelihoods,
@@ -105,6 +107,20 @@ def test_labels_agree_where_half_of_the_right_answers_remain():
     assert said == [share > 0.5 for share in kept]
     assert any(0.34 < share < 0.5 for share in kept)
     assert any(share > 0.5 for share in kept)
+
+
+def test_what_is_chosen_from_is_within_what_a_shrinkage_can_mean():
+    """No variance grows but by the floor; no mean is noisier than one sample, of variance 1."""
+    psi = np.geomspace(1e-6, 1e6, 13)
+    for scale, noise, floor in SHRINKAGES:
+        assert (shrunken_variances(psi, scale, noise, floor) <= psi + floor).all()
+        assert 0 <= noise <= 1
+        assert 0 <= floor < 1
+    for choices in (SHRINKAGES, OWN_WEIGHTS):
+        assert len(set(choices)) == len(choices)
+    for within, between in OWN_WEIGHTS:  # a part of what is a task's own, the last of all
+        assert 0 <= between <= within <= 1
+    assert OWN_WEIGHTS[-1] == (1, 1)
 
 
 def memory(losses, n_samples=100):
