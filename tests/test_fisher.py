@@ -319,7 +319,7 @@ def test_a_region_of_triplets_holds_a_fifth_of_them_or_a_hundred(n_triplets, siz
     X = rng.normal(size=(60, 4)) * [1.0, 2.0, 3.0, 4.0]
     triplets = rng.integers(0, 60, size=(n_triplets, 3))
     found = triplet_directions(X, triplets, 8, random_state=5)
-    center = triplets[np.random.RandomState(5).randint(n_triplets, size=1)[0], 0]  # noqa: NPY002
+    center = triplets[np.random.RandomState(5).randint(n_triplets, size=1)[0], 0]
     nearest = np.argsort(np.sum((X[triplets[:, 0]] - X[center]) ** 2, axis=1), kind="stable")
     expected = []
     for region in (triplets, triplets[nearest[:size]]):
