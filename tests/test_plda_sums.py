@@ -15,7 +15,7 @@ from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
 from lml.plda.model import Scatters, pooled_scatters, task_moments
-from lml.plda.statistics import leading_span, moved_moments
+from lml.plda.statistics import leading_span, moved_moments, visit_basis
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -288,3 +288,10 @@ def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
     found = moved_moments(moved_moments(moments, L), more @ L.T)
     np.testing.assert_allclose(found.within, more @ known @ more.T, atol=1e-12)
     np.testing.assert_allclose(found.means, moments.means @ inside @ more.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("rotation", [np.zeros((0, 6)), np.linalg.qr(X0[:6])[0]])
+def test_where_all_features_fit_their_rows_stay_as_they_are(rotation):
+    X, y = rows(4)
+    found = visit_basis(X, y, rotation, 6, 0.5, np.random.default_rng(0))
+    np.testing.assert_array_equal(found, rotation if len(rotation) else np.eye(6))
