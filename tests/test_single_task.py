@@ -131,6 +131,7 @@ def test_columns_of_sparse_samples_are_counted():
 def test_labels_are_required_and_said_to_be(learner):
     rows, _, tasks = table()
     assert get_tags(learner).target_tags.required
+    assert get_tags(learner)._skip_test  # scikit-learn's checks name no task
     with pytest.raises((TypeError, ValueError)):
         clone(learner).fit(rows, None, tasks=tasks)
 
