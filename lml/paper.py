@@ -374,7 +374,7 @@ def _warn_outside_model(
             f"the base learner's metric for task {task!r} has the mean hinge {hinge:.3g}, and no"
             " metric at all has 1: it is not the target of a passive-aggressive step, and its code"
             " need not lower the loss; scale the samples or take another base learner",
-            stacklevel=2,
+            stacklevel=4,  # of the visit
         )
 
 

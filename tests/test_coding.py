@@ -9,7 +9,7 @@ from scipy import optimize, sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import lml.coding
-from lml.coding import CodeLoss, code_loss, code_metric, fista
+from lml.coding import CodeLoss, code_loss, code_metric, fista, fista_iterates
 from lml.metrics import FactoredMetric
 
 
@@ -126,6 +126,27 @@ def test_fista_does_not_depend_on_the_first_step(affine, step):
     assert found.converged
     assert found.step <= step
     np.testing.assert_allclose(found.code, expected.code, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+def test_rounding_is_told_from_a_bend_in_every_unit(size):
+    """Under |W - A|^2 / 2 the longest step is 1, where both sides are equal but for rounding."""
+
+    class Nothing:
+        def prox(self, W, step):
+            return W
+
+    for seed in range(20):
+        A = size * np.random.default_rng(seed).normal(size=(3, 3))
+
+        def smooth(W, A=A):
+            return 0.5 * np.sum((W - A) ** 2), W - A
+
+        walk = fista_iterates(smooth, Nothing(), np.zeros((3, 3)), 4.0, True, True)
+        next(walk)
+        code, _, _, step, _ = next(walk)
+        assert step == 1.0
+        np.testing.assert_allclose(code, A)
 
 
 def test_rate_bound_holds_without_restart():

@@ -136,6 +136,19 @@ def test_no_descent_at_a_kink_leaves_the_dictionary():
     np.testing.assert_allclose(stay.dictionary, L, atol=1e-12)
 
 
+def test_a_step_is_halved_twenty_times_and_then_not_made():
+    """Every move raises the objective; the last trial is a millionth of the first."""
+    moves = []
+
+    def objective(L):
+        moves.append(np.linalg.norm(L - np.eye(2)))
+        return moves[-1], lambda: np.eye(2)
+
+    step = descend(objective, np.eye(2), 0.5)
+    np.testing.assert_allclose(moves[1:], 0.5 * np.sqrt(2) / 2.0 ** np.arange(21), rtol=1e-8)
+    assert step.step_size == 0.0
+
+
 def test_inputs_are_left_alone():
     L, W, X, triplets, _ = problem()
     for array in (L, W, X, triplets):

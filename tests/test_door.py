@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression
 from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
-from lml.utils.linalg import dense, is_symmetric, svd, times_transpose
+from lml.utils.linalg import dense, is_symmetric, nbytes, stacked, svd, times_transpose
 from lml.utils.validation import (
     InvalidParameterError,
     Rule,
@@ -162,7 +162,7 @@ def test_parameters_of_an_estimator_are_checked_by_its_table():
     ],
 )
 def test_a_mask_or_a_unit_is_not_dropped(lossy, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=f"^{said}"):
         check_kind(lossy, "A")
 
 
@@ -516,6 +516,28 @@ def test_symmetry_is_exact(container):
 def test_a_dense_array_of_a_matrix():
     assert dense(X0) is X0
     assert np.array_equal(dense(sparse.csr_array(X0)), X0)
+
+
+@pytest.mark.parametrize("upper", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("lower", [np.asarray, sparse.csr_array])
+def test_samples_below_others_stay_sparse_where_some_are(upper, lower):
+    below = np.array([[0.0, 7.0, 0.0]])
+    both = stacked(upper(X0), lower(below))
+    assert sparse.issparse(both) == (sparse.csr_array in (upper, lower))
+    assert dense(both).tolist() == [*X0.tolist(), [0.0, 7.0, 0.0]]
+
+
+def test_bytes_are_those_of_all_arrays_of_a_matrix():
+    A = sparse.csr_array(X0)  # 3 values, 3 columns and 4 ends of rows
+    assert nbytes(X0) == 8 * 9
+    assert nbytes(A) == 8 * 3 + A.indices.itemsize * (3 + 4)
+
+
+def test_of_the_singular_vectors_those_with_a_value_are_given():
+    A = np.random.default_rng(7).normal(size=(3, 5))
+    U, values, V = svd(A)
+    assert (U.shape, V.shape) == ((3, 3), (3, 5))
+    np.testing.assert_allclose(U @ np.diag(values) @ V, A, atol=1e-12)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -15,6 +15,7 @@ from lml.fisher import (
     leading_directions,
     local_fisher_basis,
     local_regions,
+    triplet_directions,
 )
 
 
@@ -310,3 +311,23 @@ def test_clear_errors_for_the_ridge():
         fisher_directions(np.c_[X, np.ones(12)], y, regularization=0)
     with pytest.raises(ValueError, match="scales"):
         local_fisher_basis(X, y, 3, scales=[])
+
+
+@pytest.mark.parametrize(("n_triplets", "size"), [(600, 120), (300, 100)])
+def test_a_region_of_triplets_holds_a_fifth_of_them_or_a_hundred(n_triplets, size):
+    rng = np.random.default_rng(n_triplets)
+    X = rng.normal(size=(60, 4)) * [1.0, 2.0, 3.0, 4.0]
+    triplets = rng.integers(0, 60, size=(n_triplets, 3))
+    found = triplet_directions(X, triplets, 8, random_state=5)
+    center = triplets[np.random.RandomState(5).randint(n_triplets, size=1)[0], 0]
+    nearest = np.argsort(np.sum((X[triplets[:, 0]] - X[center]) ** 2, axis=1), kind="stable")
+    expected = []
+    for region in (triplets, triplets[nearest[:size]]):
+        near, far = np.zeros((4, 4)), np.zeros((4, 4))
+        for i, j, k in region:
+            near += np.outer(X[i] - X[j], X[i] - X[j])
+            far += np.outer(X[i] - X[k], X[i] - X[k])
+        ratios, V = linalg.eig(far, near + np.trace(near) / 4 * np.eye(4))
+        expected.extend(V.real.T[np.argsort(-ratios.real)])
+    cosines = np.sum(found * expected, axis=1) / np.linalg.norm(found, axis=1)
+    np.testing.assert_allclose(np.abs(cosines) / np.linalg.norm(expected, axis=1), 1.0, rtol=1e-7)

@@ -5,7 +5,12 @@ import pytest
 from scipy import linalg, sparse
 
 from lml.fisher import local_fisher_basis
-from lml.initialization import complete_dictionary, initial_dictionary, orthonormal_rows
+from lml.initialization import (
+    complete_dictionary,
+    initial_dictionary,
+    orthonormal_rows,
+    residual_directions,
+)
 
 
 def rows_of(n, D, classes, seed=0):
@@ -196,3 +201,18 @@ def test_duplicates_constant_columns_and_mixed_lengths():
 def test_bad_rows(X, y, said):
     with pytest.raises(ValueError, match=said):
         initial_dictionary(X, y, 2)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("n", [5, 30])  # fewer samples than features, and more
+def test_directions_left_are_those_of_the_residual_and_outside_the_dictionary(n, form, center):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, 9)) * np.arange(1, 10) + 1.0
+    L = np.linalg.qr(rng.normal(size=(9, 2)))[0].T
+    R = (X - center * X.mean(axis=0)) @ (np.eye(9) - L.T @ L)
+    expected = np.linalg.svd(R)[2][:3]
+    found = residual_directions(L, form(X), 3, center, rng)
+    found = found / np.linalg.norm(found, axis=1, keepdims=True)
+    np.testing.assert_allclose(found @ L.T, 0.0, atol=1e-10)
+    np.testing.assert_allclose(np.abs(np.sum(found * expected, axis=1)), 1.0, rtol=1e-8)

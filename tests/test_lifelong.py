@@ -463,8 +463,10 @@ def test_the_ranks_bound_what_is_kept(digits):
 
 
 def test_lmnn_without_a_pull_warns(digits):
-    with pytest.warns(UserWarning, match="shrinkage"):
-        learned(digits[:1], base_learner=LMNN(max_iter=5))
+    learner = LifelongMetricLearner(LMNN(max_iter=5))
+    with pytest.warns(UserWarning, match="shrinkage") as warned:
+        learner.partial_fit(digits[0].X_train, digits[0].y_train, task="t")
+    assert warned[0].filename == __file__  # the line of the caller
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         learned(digits[:1], base_learner=LMNN(max_iter=5), sharing=0.0)

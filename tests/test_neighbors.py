@@ -117,6 +117,19 @@ def test_many_copies_tie_in_their_order_and_take_no_memory(rng):
         assert found[row].tolist() == same[same != row][:3].tolist()
 
 
+def test_few_queries_at_a_time_are_scored_where_references_are_many(rng):
+    Z = rng.normal(size=(2**18, 1))
+    peaks = []
+    for n_queries in (1, 40):
+        X = Z[:n_queries] + 1e-9
+        tracemalloc.start()
+        found, _ = k_nearest(FactoredMetric.identity(1), X, Z, "distance", 1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert found[:, 0].tolist() == list(range(n_queries))
+    assert peaks[1] < peaks[0] + 2.5 * 8 * 16 * 2**18  # sixteen queries, a copy, half as much
+
+
 @pytest.mark.parametrize("form", [np.array, sparse.csr_array])
 def test_rows_of_opposite_signs_are_told_apart_and_copies_found(form):
     """The signs of two entries change the sum of a row's bits by a multiple of 2^64."""

@@ -136,8 +136,10 @@ def test_a_target_outside_the_model_is_said(kind):
         metric = FactoredMetric.identity(7, scale)
         learner = make_learner(Given(metric, kind))
         if outside:
-            with pytest.warns(UserWarning, match=r"task 'odd' has the mean hinge .*no metric at"):
+            said = r"task 'odd' has the mean hinge .*no metric at"
+            with pytest.warns(UserWarning, match=said) as warned:
                 learner.partial_fit(X, y, task="odd")
+            assert warned[0].filename == __file__  # the line of the caller
         else:
             learner.partial_fit(X, y, task="odd")
 

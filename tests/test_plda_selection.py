@@ -9,11 +9,14 @@ from scipy.stats import multivariate_normal
 
 from lml.plda.model import class_axes, log_ratios, shrunken_variances, task_moments
 from lml.plda.selection import (
+    OWN_WEIGHTS,
+    SHRINKAGES,
     Selection,
     Visit,
     _log_likelihoods,
     _mean_rule,
     _sample_losses,
+    choose_family,
     folds_of,
     is_at_chance,
     labels_agree,
@@ -105,6 +108,42 @@ def test_labels_agree_where_half_of_the_right_answers_remain():
     assert said == [share > 0.5 for share in kept]
     assert any(0.34 < share < 0.5 for share in kept)
     assert any(share > 0.5 for share in kept)
+
+
+@pytest.mark.parametrize(
+    ("shared", "alone", "family"),
+    [
+        (0.3, 0.1, "new"),  # sharing is worse, and neither is a guess
+        (0.5, 0.5, "new"),  # both are guesses, and sharing is no worse
+        (0.5, 0.2, "new"),
+        (0.1, 0.3, "near"),
+        (0.1, 0.1, "near"),
+    ],
+)
+def test_a_task_shares_unless_that_is_worse_or_a_guess(shared, alone, family):
+    n = 400
+    mistakes = {loss: (np.arange(n) % 10 < 10 * loss).astype(float) for loss in (shared, alone)}
+    far = np.ones((2, 1, n))
+    near = np.stack([mistakes[shared], mistakes[alone]])[:, None]
+    losses = {"far": far, "near": near, None: near[1:]}
+    found, kept = choose_family(losses, "new", np.array([200, 200]), 2.0)
+    assert found == family
+    expected = [[alone]] if family == "new" else [[shared], [alone]]
+    np.testing.assert_allclose(kept, expected)
+
+
+def test_what_is_chosen_from_is_within_what_a_shrinkage_can_mean():
+    """No variance grows but by the floor; no mean is noisier than one sample, of variance 1."""
+    psi = np.geomspace(1e-6, 1e6, 13)
+    for scale, noise, floor in SHRINKAGES:
+        assert (shrunken_variances(psi, scale, noise, floor) <= psi + floor).all()
+        assert 0 <= noise <= 1
+        assert 0 <= floor < 1
+    for choices in (SHRINKAGES, OWN_WEIGHTS):
+        assert len(set(choices)) == len(choices)
+    for within, between in OWN_WEIGHTS:  # a part of what is a task's own, the last of all
+        assert 0 <= between <= within <= 1
+    assert OWN_WEIGHTS[-1] == (1, 1)
 
 
 def memory(losses, n_samples=100):

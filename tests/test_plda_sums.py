@@ -9,12 +9,13 @@ import interrupts
 import numpy as np
 import pytest
 from interrupts import stop
+from scipy import linalg
 
 from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
-from lml.plda.model import pooled_scatters, task_moments
-from lml.plda.statistics import moved_moments
+from lml.plda.model import Scatters, pooled_scatters, task_moments
+from lml.plda.statistics import leading_span, moved_moments, visit_basis
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -259,6 +260,23 @@ def test_a_learner_survives_pickling_and_its_statistics_are_locked():
     assert_same_scores(learner, learned(9, shared_labels=True), rtol=0)
 
 
+@pytest.mark.parametrize(("rank", "n_components", "n_best"), [(6, 4, 2), (6, 1, 1), (1, 4, 1)])
+def test_the_span_holds_discriminants_and_the_widest_directions_that_are_left(
+    rank, n_components, n_best
+):
+    A, B = (np.random.default_rng(rank).normal(size=(6, k)) for k in (9, rank))
+    within, between = A @ A.T, B @ B.T
+    found = leading_span(Scatters(within, between, 0.5), 0.7, n_components)
+    np.testing.assert_allclose(found @ found.T, np.eye(n_components), atol=1e-10)
+    ratios, V = linalg.eig(linalg.inv(within + 0.7 * np.eye(6)) @ between)
+    best = V.real[:, np.argsort(-ratios.real)[:n_best]]
+    outside = linalg.null_space(best.T)
+    widths, W = linalg.eigh(outside.T @ (within + between) @ outside)
+    rest = outside @ W[:, np.argsort(-widths)[: n_components - n_best]]
+    for rows, columns in ((found[:n_best], linalg.orth(best)), (found[n_best:], rest)):
+        np.testing.assert_allclose(rows.T @ rows, columns @ columns.T, atol=1e-8)
+
+
 def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
     rng = np.random.default_rng(3)
     X, y = rows(3)
@@ -270,3 +288,10 @@ def test_outside_the_dictionary_a_scatter_has_what_its_trace_leaves():
     found = moved_moments(moved_moments(moments, L), more @ L.T)
     np.testing.assert_allclose(found.within, more @ known @ more.T, atol=1e-12)
     np.testing.assert_allclose(found.means, moments.means @ inside @ more.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("rotation", [np.zeros((0, 6)), np.linalg.qr(X0[:6])[0]])
+def test_where_all_features_fit_their_rows_stay_as_they_are(rotation):
+    X, y = rows(4)
+    found = visit_basis(X, y, rotation, 6, 0.5, np.random.default_rng(0))
+    np.testing.assert_array_equal(found, rotation if len(rotation) else np.eye(6))

@@ -174,6 +174,32 @@ def test_a_base_learner_of_a_user_is_stored_by_its_import_path(tmp_path, monkeyp
         learner.save(tmp_path / "t")
 
 
+@pytest.mark.parametrize("shared", [0.0, 0.25])
+@pytest.mark.parametrize("amount", [0.0, 0.3, 1.0])
+def test_references_move_toward_the_mean_of_their_class(amount, shared):
+    (X, y), (Z, _) = make_task(0), make_task(1)
+    learner = LifelongMetricLearner("oasis", shared_labels=True, random_state=0)
+    learner.partial_fit(X, y, task="here").partial_fit(Z, y, task="there")
+    found = learner.shrink_references(X, y, task="here", amount=amount, shared=shared)
+    for x, label, moved in zip(X, y, found, strict=True):
+        gaps = np.mean([A[y == label].mean(axis=0) - A.mean(axis=0) for A in (X, Z)], axis=0)
+        both = X.mean(axis=0) + gaps  # as many samples of each class in both tasks
+        target = (1 - shared) * X[y == label].mean(axis=0) + shared * both
+        np.testing.assert_allclose(moved, x + amount * (target - x), atol=1e-12)
+
+
+def test_the_mean_of_a_class_of_one_sample_is_in_a_file(tmp_path):
+    X = np.random.default_rng(0).normal(size=(7, 3))
+    learner = LifelongMetricLearner("oasis", shared_labels=True, random_state=0)
+    for task, shift in (("here", 0.0), ("there", 5.0)):
+        learner.partial_fit(X + shift, [0, 0, 0, 1, 1, 1, 2], task=task)
+    learner.save(tmp_path / "s")
+    for one in (learner, LifelongMetricLearner.load(tmp_path / "s")):
+        means, labels = one.class_means_of_others(task="there")
+        assert sorted(labels) == [0, 1, 2]
+        np.testing.assert_allclose(means[labels.index(2)], X[6] + 5.0, atol=1e-12)
+
+
 def test_a_name_of_ours_does_not_stand_for_a_class_of_others():
     class OASIS(BaseEstimator):
         pass

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
 from three_tasks import (
     JOINT,
     LEARNERS,
@@ -119,6 +120,20 @@ def test_columns_must_be_those_that_were_learned(make):
         with pytest.raises(ValueError, match="feature names should match"):
             learner.transform(make(dict(zip(names, Z.T, strict=True))), task=("a", 1))
     assert not hasattr(learner.fit(Z), "feature_names_in_")
+
+
+def test_columns_of_sparse_samples_are_counted():
+    learner = Told(kind="distance").fit(sparse.csr_array(X))
+    assert learner.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("learner", [*LEARNERS.values(), *JOINT.values()], ids=repr)
+def test_labels_are_required_and_said_to_be(learner):
+    rows, _, tasks = table()
+    assert get_tags(learner).target_tags.required
+    assert get_tags(learner)._skip_test  # scikit-learn's checks name no task
+    with pytest.raises((TypeError, ValueError)):
+        clone(learner).fit(rows, None, tasks=tasks)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
