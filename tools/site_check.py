@@ -136,6 +136,7 @@ AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text(enc
 # What the theme brings along: rule, and what the element's place in the page holds.
 OF_THE_THEME = {
     "region": "logo__image",  # the picture above the navigation stands in no landmark
+    "color-contrast": "pst-back-to-top",  # while it fades in
 }
 # Leaves out what only costs time: the glyphs of a formula (hidden from readers of the screen),
 # and all but the first piece of code of each color. Colors change at once.

@@ -35,7 +35,9 @@ GLYPH = re.compile(r"\\(f[0-9a-f]{3})(?![0-9a-f])|([\ue000-\uf8ff])")  # in othe
 NAMED = {
     'role="doc-biblioentry"': 'role="listitem"',  # it stands in a list
     '<th scope="col"></th>': '<th scope="col"><span class="visually-hidden">name</span></th>',
-    'class="dataframe">': 'class="dataframe" tabindex="0">',  # keys scroll it on a phone
+    # keys scroll wide tables
+    'class="dataframe">': 'class="dataframe" tabindex="0">',
+    '<table class="': '<table tabindex="0" class="',
     "<th></th>": '<th><span class="visually-hidden">name</span></th>',
     '<th class="head"><p></p></th>': '<th class="head"><p><span class="visually-hidden">name</span>'
     "</p></th>",
