@@ -231,8 +231,8 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
         """Refuse parameters that cannot be used."""
         check_parameters(self)
 
-    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
-        """Refuse the labels of one visit that cannot be learned from."""
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
+        """Refuse the labels of a visit, of a known task or a new one, that cannot be learned from."""
         check_two_classes(y, labels, f"y of task {task!r}")
 
     @abstractmethod
@@ -281,7 +281,8 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             check_columns(self, X)
             check_consistent_length(samples, y)
             codes, labels = _encoded(y)
-            self._check_labels(codes, labels, task)
+            comes_back = state is not None and task in state.tasks
+            self._check_labels(codes, labels, task, known=comes_back)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
                 warn_of_scales(samples, state.columns)
@@ -319,7 +320,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
             encoded = []
             for task, own in samples_by_task(names).items():
                 codes, labels = _encoded([all_labels[sample] for sample in own])
-                self._check_labels(codes, labels, task)
+                self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table.shape[1], columns)
             for own, codes, labels, task in encoded:

@@ -104,6 +104,17 @@ def test_step_is_the_minimiser_of_its_definition():
     np.testing.assert_allclose(found.x, closed, atol=1e-4)
 
 
+def test_the_default_of_gamma_is_a_fifth_of_the_mean_squared_length():
+    rng = np.random.default_rng(4)
+    P, triplets = rng.normal(size=(30, 5)), rng.integers(30, size=(70, 3))
+    lengths = [
+        sum(((P[a, c] - P[j, c]) ** 2 - (P[a, c] - P[k, c]) ** 2) ** 2 for c in range(5))
+        for a, j, k in triplets
+    ]
+    assert scaled_gamma(P, triplets) == pytest.approx(sum(lengths) / 70 / 5)
+    assert scaled_gamma(P, triplets[:0]) == 0.0
+
+
 @pytest.mark.parametrize("beta", [0.3, 0.03])
 def test_objective_comes_near_the_linear_program(beta):
     _, _, triplets, P = problem()

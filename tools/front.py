@@ -87,8 +87,8 @@ def quoted() -> dict[str, str]:
         "few-shot digits": change("OASIS", "digits-few"),
         "USPS": change("OASIS", "usps"),
         "memory": f"{kept:.0f} MB instead of {raw:.0f} MB of samples",
-        "logistic": f"{-logistic.mean:.1f} ± {logistic.error:.1f} points more than the lifelong"
-        f" learner",
+        "logistic": f"{-logistic.mean:.1f} ± {logistic.error:.1f} points higher than that of"
+        f" the lifelong learner",
         "joint LDA": f"{joint:.1f} %, where the lifelong learner with LMNN, tuned as well, has"
         f" {tuned:.1f} %",
         "apart": f"{-apart.mean:.1f} ± {apart.error:.1f} points more",

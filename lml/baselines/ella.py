@@ -608,7 +608,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         tags._skip_test = True  # scikit-learn's checks name no task
         return tags
 
-    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
         """Refuse an empty visit; two classes are asked of all visits of a task together."""
         if not len(y):
             raise ValueError(f"X has 0 samples for task {task!r}: give at least one")

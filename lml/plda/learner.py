@@ -37,7 +37,6 @@ from lml.utils.validation import (
     Rule,
     check_columns,
     check_matrix,
-    check_two_classes,
     encode_labels,
     flag,
     labels_array,
@@ -175,17 +174,15 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable) -> None:
-        """A known task takes any labels; `_learn_task` knows whether it is one."""
-        if not labels:
-            raise ValueError(f"y of task {task!r} has 0 samples: give one at least")
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
+        """A task that comes back may bring one class, or one sample."""
+        if not (known and labels):
+            super()._check_labels(y, labels, task, known)
 
     def _learn_task(
         self, state: PLDAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> PLDAState:
         """The state after a visit: dictionary, family, statistics, dictionary again."""
-        if task not in state.tasks:
-            check_two_classes(y, labels, f"y of task {task!r}")
         chooses = 1 < len(labels) < len(y)  # not with one class or one sample of a known task
         rho = self.regularization
         rng = np.random.default_rng(state.seeds(task))
