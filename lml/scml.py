@@ -178,7 +178,7 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     projections : ndarray of shape (n_samples, n_basis)
         X F' for directions F.
     triplets : integer array of shape (n_triplets, 3)
-        Samples (anchor, positive, negative); of no triplets the mean is zero.
+        Samples (anchor, positive, negative), at least one.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     for block in gen_batches(len(triplets), max(1, 2**16 // max(projections.shape[1], 1))):
         Z = triplet_differences(projections, triplets[block])
         total += float(np.vdot(Z, Z))
-    return total / max(5 * len(triplets), 1)
+    return total / (5 * len(triplets))
 
 
 def _gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
