@@ -871,7 +871,6 @@ STUDIES = {
     "parts": Study(_TABLES, tuple(_PARTS)),
     "count": Study(("isolet-30",), tuple(_FEW_SYSTEMS)),
     "learners": Study(_TABLES, tuple(_CHOICE)),
-    "plda": Study(("embeddings",), ("own choice", "own choice, alone"), n_splits=5),
     "raw": Study(("sentiment-raw",),
         ("raw alone", "raw shared", "raw keyed")),
     "shared": Study(
