@@ -23,6 +23,8 @@ FLAGS = [
     "--disable-sync",
 ]
 PATIENCE = 180_000  # milliseconds, on a busy machine
+# Loaded, and not a page that leads to another.
+ARRIVED = "document.readyState === 'complete' && !document.querySelector('meta[http-equiv=refresh]')"
 # Typeset, its pictures loaded (they wait for the reader to come near) and drawn in its fonts.
 READY = """() => Promise.race([
   (async () => {
@@ -81,5 +83,5 @@ def open_page(page: Page, url: str) -> None:
     """Load a page and wait until it is as a reader sees it."""
     page.set_default_timeout(PATIENCE)
     page.goto(url, wait_until="load")
-    page.wait_for_function("!document.querySelector('meta[http-equiv=refresh]')")  # has moved
+    page.wait_for_function(ARRIVED)
     page.evaluate(READY)
