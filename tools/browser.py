@@ -24,7 +24,8 @@ FLAGS = [
 ]
 PATIENCE = 180_000  # milliseconds, on a busy machine
 # Loaded, and not a page that leads to another.
-ARRIVED = "document.readyState === 'complete' && !document.querySelector('meta[http-equiv=refresh]')"
+ARRIVED = """() => document.readyState === 'complete'
+  && !document.querySelector('meta[http-equiv=refresh]')"""
 # Typeset, its pictures loaded (they wait for the reader to come near) and drawn in its fonts.
 READY = """() => Promise.race([
   (async () => {
