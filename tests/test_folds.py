@@ -167,7 +167,8 @@ def test_tags_overrule_the_rules():
     assert titles(source, tags=frozenset({"folded"})) == ["Code of X: 14 lines"]
     source = "x = f(1)\nassert x == 1\nprint(x)"
     said = {"has_output": True, "tags": frozenset({"folded"})}
-    assert titles(source, **said) == ["Check: 3 lines"]
+    assert titles(source, **said) == ["Code of the output: 3 lines"]
+    assert titles(source, **said | {"has_output": False}) == ["Check: 3 lines"]
     assert titles("import x", tags=frozenset({"unfolded"})) == []
 
 

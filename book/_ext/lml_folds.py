@@ -57,6 +57,7 @@ HELPERS = "helpers"
 DOCUMENTATION = "docstring"
 AGREES = "check that the package agrees"
 FIGURE = "code of the figure"
+OUTPUT = "code of the output"
 CHECK = "check"
 
 
@@ -113,7 +114,9 @@ def folds(cell: Cell) -> list[Fold]:
     if FOLDED in cell.tags:
         names = list(_defined(tree))
         checks = not cell.exported and CHECKS.search(cell.source)
-        whole = whole or (f"code of {', '.join(names)}" if names else CHECK if checks else "code")
+        # what prints a result is not called a check, although it asserts what the text says
+        said = OUTPUT if cell.has_output else CHECK if checks else "code"
+        whole = whole or (f"code of {', '.join(names)}" if names else said)
     if whole and not _begins_public_class(tree, cell):
         return [Fold(0, len(cell.lines) - 1, whole)]
     found = []

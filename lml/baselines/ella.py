@@ -148,6 +148,7 @@ def _refusing(warning: type[Warning], said: str, remedy: str) -> Iterator[None]:
             raise ValueError(f"{said}: rescale the samples, or {remedy}") from None
 
 
+# book/baselines/ella.ipynb#a-task-becomes-a-quadratic
 def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> QuadraticModel:
     """Logistic regressions of binary targets, as second-order models.
 

@@ -86,7 +86,7 @@ def log_ratios(between: Floats, Q: Floats, R: Floats) -> Floats:
     return (Q * product) @ R.T - own[:, None] - 0.5 * (R * R) @ square + constant
 
 
-# book/two_covariance.ipynb#coordinates-in-which-both-covariances-are-diagonal
+# book/two_covariance.ipynb#coordinates-with-diagonal-covariances
 class LogRatioMetric(FactoredMetric):
     """The log-ratio of same and different class, as a metric that ranks samples.
 
@@ -155,6 +155,15 @@ class LogRatioMetric(FactoredMetric):
         """Log-ratios (n, m) of samples X (n, n_features) and Z (m, n_features)."""
         return log_ratios(self._between, self.coordinates(X), self.coordinates(Z))
 
+    def map_rows(self, X: MatrixLike, role: str) -> Floats:
+        """Samples as "query" or "reference", (n, k): the Euclidean nearest has the largest log-ratio.
+
+        Derived in chapter 22 (two_covariance), eq. (plda-stretch).
+        """
+        p = self._between
+        stretch = (1 + p) / p if role == "query" else 1.0
+        return self.coordinates(X) * np.sqrt(log_ratio_coefficients(p)[1]) * stretch
+
     def paired(self, X: MatrixLike, Z: MatrixLike) -> Floats:
         """Log-ratios (n,) of matching samples of X and Z, both (n, n_features)."""
         Q = self.coordinates(X)
@@ -172,15 +181,6 @@ class LogRatioMetric(FactoredMetric):
         """Its bilinear part is positive semi-definite: the metric itself."""
         return self
 
-    def map_rows(self, X: MatrixLike, role: str) -> Floats:
-        """Samples as "query" or "reference", (n, k): the Euclidean nearest has the largest log-ratio.
-
-        Derived in chapter 22 (two_covariance), eq. (plda-stretch).
-        """
-        p = self._between
-        stretch = (1 + p) / p if role == "query" else 1.0
-        return self.coordinates(X) * np.sqrt(log_ratio_coefficients(p)[1]) * stretch
-
     def components(self, max_features: int = 4096) -> Floats:
         """A map L (k, n_features) with L'L = M."""
         return np.sqrt(self.core)[:, None] * self.factor
@@ -197,7 +197,7 @@ def _finite_view(values: MatrixLike, name: str) -> Floats:
     return check_finite(array, name, largest=np.finfo(float).max)
 
 
-# book/two_covariance.ipynb#coordinates-in-which-both-covariances-are-diagonal
+# book/two_covariance.ipynb#coordinates-with-diagonal-covariances
 def class_log_ratios(between: Floats, Q: Floats, means: Floats, counts: Indices) -> Floats:
     """Log-ratios (n, c) of samples and whole classes, in coordinates with within-class covariance I.
 

@@ -202,17 +202,6 @@ def _sample_losses(
 
 
 # book/plda.ipynb#with-whom-to-share-families
-def is_at_chance(loss: float, counts: Indices) -> bool:
-    """True if a mean loss of samples of such classes is within two standard errors of chance.
-
-    Derived in chapter 24 (plda), eq. (plda-guess). False where the noise is too large to say.
-    """
-    n = counts.sum()
-    guessed = 1 - np.sum((counts / n) ** 2)
-    noise = 2 * np.sqrt(loss * (1 - loss) / n)
-    return bool(loss + noise > guessed >= 5 * noise)
-
-
 def _places_among(labels: Iterable[Any], wanted: Iterable[Any]) -> Indices:
     """Place of each wanted label, -1 where it is not; labels are found by their hashes."""
     place = {label: number for number, label in enumerate(labels)}
@@ -226,6 +215,18 @@ def _log_likelihoods(sigma: Floats, R: Floats) -> Floats:
     half = linalg.solve_triangular(lower, R.T, lower=True, check_finite=False)
     logs: Floats = -np.sum(np.log(np.diag(lower))) - 0.5 * np.sum(half * half, axis=0)
     return logs
+
+
+# book/plda.ipynb#with-whom-to-share-families
+def is_at_chance(loss: float, counts: Indices) -> bool:
+    """True if a mean loss of samples of such classes is within two standard errors of chance.
+
+    Derived in chapter 24 (plda), eq. (plda-guess). False where the noise is too large to say.
+    """
+    n = counts.sum()
+    guessed = 1 - np.sum((counts / n) ** 2)
+    noise = 2 * np.sqrt(loss * (1 - loss) / n)
+    return bool(loss + noise > guessed >= 5 * noise)
 
 
 def scatter_tells(

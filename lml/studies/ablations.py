@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-# book/ablations.ipynb#lines-of-results
+# book/ablations.ipynb#three-ablations
 @dataclass(frozen=True, kw_only=True)
 class _Result:
     """Columns that all ablations have."""
@@ -105,7 +105,7 @@ class StepRow(_Result):
     n_learnt: int  # 0: the base learner alone
 
 
-# book/ablations.ipynb#lines-of-results
+# book/ablations.ipynb#three-ablations
 def chosen_for(
     dataset: str, split: int, system: str, folder: str | Path = "results"
 ) -> tuple[dict[str, Any], int]:
@@ -149,7 +149,7 @@ def chosen_for(
     return parameters, int(k)
 
 
-# book/ablations.ipynb#lines-of-results
+# book/ablations.ipynb#three-ablations
 @lru_cache(maxsize=1)
 def _split(protocol: Protocol, split: int) -> tuple[list[Task], dict[str, Any]]:
     """Tasks of one split as the final models see them, and the fits made on them so far."""
@@ -340,6 +340,7 @@ def in_paper_dictionary(
     return {t.name: learner.task_metric(t.name) for t in tasks}
 
 
+# book/ablations.ipynb#second-ablation-the-size-of-the-dictionary
 def in_stretched_dictionary(
     base: Any, tasks: Sequence[Task], seed: int, size: int
 ) -> dict[str, FactoredMetric]:
@@ -361,6 +362,7 @@ def in_stretched_dictionary(
     return {name: FactoredMetric(0.0, dictionary, code) for name, code in codes.items()}
 
 
+# book/ablations.ipynb#second-ablation-the-size-of-the-dictionary
 #: How the dictionary moves: name to the metrics of all tasks, given base, tasks, seed and size.
 DICTIONARIES: dict[str, Callable[..., dict[str, FactoredMetric]]] = {
     "first": partial(in_paper_dictionary, dictionary_steps=0),
