@@ -338,7 +338,7 @@ def stretch_step(
     values, vectors = linalg.eigh((M + M.T) / 2)
     level = np.median(np.concatenate([values, np.zeros(D - len(values))]))
     above = np.maximum(values - level, 0.0)
-    above[above <= D * np.finfo(float).eps * np.abs(values).max()] = 0.0
+    above[above <= 100 * D * np.finfo(float).eps * np.abs(values).max()] = 0.0  # rounding
     if not above.any():
         return dictionary, stretch
     total = (vectors * (above / above.sum())) @ vectors.T

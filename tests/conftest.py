@@ -17,7 +17,6 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.register_profile("fast", settings.get_profile("repeatable"), max_examples=5)
-settings.register_profile("seeded", settings.get_profile("repeatable"), derandomize=False)
 settings.load_profile("repeatable")
 
 
@@ -67,6 +66,8 @@ def draw_from(seed: int) -> None:
         return plain([seed, *np.ravel(own)] if isinstance(own, (int, np.integer, list)) else own)
 
     np.random.default_rng = default_rng
+    profile = settings.get_profile(settings.get_current_profile_name())
+    settings.register_profile("seeded", profile, derandomize=False)
     settings.load_profile("seeded")
     core.global_force_seed = seed
 
@@ -78,10 +79,10 @@ def global_random_seed(request):
 
 
 def pytest_configure(config):
-    if seed := config.getoption("--global-random-seed"):
-        draw_from(seed)
     if config.getoption("--fast"):
         settings.load_profile("fast")
+    if seed := config.getoption("--global-random-seed"):
+        draw_from(seed)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks

@@ -53,6 +53,21 @@ def test_orthonormal_rows_of_hard_arrays():
     assert_orthonormal(orthonormal_rows(np.random.default_rng(0).random((7, 3))), (3, 3))
 
 
+def test_dependent_rows_are_found_among_rows_that_nearly_are():
+    nearly = np.hstack([linalg.hilbert(8), np.zeros((8, 4))])
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        dependent = rng.standard_normal((5, 8)) @ nearly
+        Q = orthonormal_rows(np.vstack([nearly, dependent, np.eye(12)[10:]]))
+        assert_orthonormal(Q, (10, 12))
+        np.testing.assert_allclose(Q[8:], np.eye(12)[10:], atol=1e-12)
+
+
+def test_a_row_counts_if_more_than_the_tolerance_is_left_of_it():
+    assert_orthonormal(orthonormal_rows(np.eye(3), tol=1 - 1e-15), (3, 3))
+    assert orthonormal_rows(np.eye(3), tol=1.0).shape == (0, 3)
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -105,6 +120,14 @@ def test_completion_of_constant_or_single_rows():
     assert_orthonormal(complete_dictionary(np.eye(6), np.ones((2, 6)), 4), (4, 6))  # clipped to d
 
 
+@pytest.mark.parametrize("shape", [(2100, 6), (6, 2100)])
+def test_completion_of_many_rows_or_many_features_uses_them_all(shape):
+    X = np.random.default_rng(0).standard_normal(shape) * np.linspace(1, 2, shape[1])
+    L = complete_dictionary(np.zeros((0, shape[1])), X, 3, random_state=0)
+    components = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3]
+    np.testing.assert_allclose(np.abs(np.sum(L * components, axis=1)), 1.0, atol=1e-8)
+
+
 def test_completion_of_many_rows_and_features_uses_a_subset():
     rng = np.random.default_rng(0)
     loadings = sparse.random_array((3, 2100), density=0.05, rng=rng, format="csr")
@@ -129,8 +152,13 @@ def test_initial_dictionary_begins_with_fisher():
     X, y = rows_of(90, 30, 4)
     L = initial_dictionary(X, y, 16, random_state=0)
     assert_orthonormal(L, (16, 30))
-    F = local_fisher_basis(X, y, 4, random_state=0)
-    np.testing.assert_allclose(L[:4].T @ L[:4], projector(F), atol=1e-10)
+    for n_components, quarter in ((16, 4), (17, 5), (20, 5), (2, 1)):
+        L = initial_dictionary(X, y, n_components, random_state=0)
+        F = local_fisher_basis(X, y, quarter, random_state=0)
+        rank = np.linalg.matrix_rank(F)
+        np.testing.assert_allclose(L[:rank].T @ L[:rank], projector(F), atol=1e-10)
+        given = initial_dictionary(X, y, n_components, random_state=0, n_basis=quarter)
+        np.testing.assert_array_equal(given, L)
     paper = initial_dictionary(X, y, 16, random_state=0, n_basis=16)
     np.testing.assert_allclose(
         paper.T @ paper, projector(local_fisher_basis(X, y, 16, random_state=0)), atol=1e-8

@@ -5,13 +5,14 @@ import pytest
 from lifelong_streams import NAMES, Given, make_task
 from scipy import optimize, sparse
 
+from lml.initialization import initial_dictionary
 from lml.lmnn import LMNN
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner, mean_objective
 from lml.scml import SCML
 from lml.state import read_state, write_state
-from lml.triplets import sample_triplets
+from lml.triplets import neighbor_triplets, sample_triplets
 
 BASES = [OASIS(n_steps=300), SCML(n_basis=20, n_steps=500)]
 
@@ -56,6 +57,30 @@ def test_each_step_lowers_the_mean_hinge_of_all_tasks(base):
     ]
     assert losses[0] < losses[1]
     np.testing.assert_allclose(learner.dictionary_ @ learner.dictionary_.T, np.eye(4), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
+@pytest.mark.parametrize("kind", ["similarity", "distance"])
+def test_a_code_is_the_target_read_in_the_dictionary(kind):
+    rng = np.random.default_rng(2)
+    M, L = rng.normal(size=(7, 7)), np.eye(7)[1:5]
+    base = Given(FactoredMetric.from_dense(M), kind)
+    learner = make_learner(base, init=L, dictionary_steps=0).partial_fit(*make_task(0), task=0)
+    read = M[1:5, 1:5]
+    wanted = read if kind == "similarity" else (read + read.T) / 2
+    np.testing.assert_allclose(learner.codes_[0], wanted, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
+def test_triplets_are_drawn_for_a_similarity_and_nearest_for_a_distance():
+    X, y = make_task(0)
+    found = {}
+    for kind in ("similarity", "distance"):
+        base = Given(FactoredMetric.identity(7), kind)
+        learner = make_learner(base, n_triplets=41).partial_fit(X, y, task=0)
+        found[kind] = learner.tasks_[0].triplets
+    assert len(found["similarity"]) == 41
+    np.testing.assert_array_equal(found["distance"], neighbor_triplets(X, y))
 
 
 @pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
@@ -112,6 +137,24 @@ def test_first_dictionary():
             make_learner(init=init).partial_fit(X, y, task=0)
     with pytest.raises(ValueError, match="'fisher' or an array"):
         make_learner(init="random").partial_fit(X, y, task=0)
+
+
+def test_the_first_directions_are_of_regions_of_10_20_and_50_neighbors():
+    X, y = make_task(0, n=240)
+    learner = make_learner(dictionary_steps=0).partial_fit(X, y, task=0)
+    seed = np.random.SeedSequence([learner._state.root, 0, 0]).generate_state(3)[2]
+    given = {"scales": (10, 20, 50), "random_state": int(seed), "n_basis": 4}
+    np.testing.assert_array_equal(learner.dictionary_, initial_dictionary(X, y, 4, **given))
+
+
+def test_a_learner_that_keeps_no_samples_comes_back_from_a_file(tmp_path):
+    learner = learn(make_learner(keep_samples=False))
+    learner.save(tmp_path / "s")
+    found = DictionaryMetricLearner.load(tmp_path / "s")
+    for one in (found, learner):
+        one.partial_fit(*make_task(5), task="paris")
+    np.testing.assert_array_equal(found.dictionary_, learner.dictionary_)
+    assert [record.X for record in found.tasks_.values()] == [None] * 3
 
 
 def test_one_kind_of_metric():

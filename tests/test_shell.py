@@ -1,20 +1,23 @@
 """A base learner for each task, through both learners of tasks in time that take one."""
 
+import copy
 import pickle
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from lifelong_streams import Given, all_of, make_task
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from lml import state
-from lml.base import base_learner_rule
+from lml.base import COMMON_FIELDS, LABELS, base_learner_rule
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.state import storable
 
@@ -214,3 +217,109 @@ def test_a_foreign_archive_is_told_what_it_lacks(tmp_path):
     np.savez(tmp_path / "x.npz", weights=np.ones(3))
     with pytest.raises(ValueError, match=r"members is \['weights.npy'\].* header.npy is missing"):
         LifelongMetricLearner.load(tmp_path / "x.npz")
+
+
+def parts_of(learner, path):
+    """What a file of a learner holds, and how it is read when `change` has edited that."""
+    kind = type(learner)
+    learner.save(path)
+
+    def read(change):
+        meta, arrays = state.read_state(path, kind.__name__)
+        meta = change(meta, arrays) or meta
+        state.write_state(path.with_name("changed"), kind.__name__, meta, arrays)
+        return kind.load(path.with_name("changed"))
+
+    return read
+
+
+def shared_learner():
+    learner = LifelongMetricLearner("oasis", shared_labels=True, random_state=0)
+    return learner.partial_fit(*make_task(0), task="here").partial_fit(*make_task(1), task="there")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta, arrays: ["state", "parameters"],
+        lambda meta, arrays: {"state": meta["state"]},
+        lambda meta, arrays: meta | {"more": 1},
+    ],
+)
+def test_a_file_has_a_state_and_parameters_and_nothing_else(change, tmp_path):
+    read = parts_of(shared_learner(), tmp_path / "s")
+    with pytest.raises(ValueError, match=r"entries is .*state and parameters"):
+        read(change)
+
+
+def test_the_least_root_of_a_file_is_zero(tmp_path):
+    read = parts_of(shared_learner(), tmp_path / "s")
+
+    def rooted(root):
+        def change(meta, arrays):
+            assert isinstance(meta["state"]["root"], int)
+            meta["state"]["root"] = root
+
+        return change
+
+    assert read(rooted(0))._state.root == 0
+    with pytest.raises(ValueError, match="root is -1"):
+        read(rooted(-1))
+
+
+def test_classes_of_a_file_have_a_sample_each(tmp_path):
+    read = parts_of(shared_learner(), tmp_path / "s")
+
+    def count(number):
+        def change(meta, arrays):
+            (place,) = [name for name in arrays if name.endswith("counts")]
+            assert arrays[place].ravel()[0] == 10
+            arrays[place].ravel()[0] = number
+
+        return change
+
+    assert read(count(1)).transform(np.eye(7), task="here").shape[0] == 7
+    with pytest.raises(ValueError, match=r"counts is .*at least 1"):
+        read(count(0))
+
+
+@pytest.mark.parametrize(
+    "learner", [LEARNERS["lifelong"]("oasis"), LifelongPLDA(random_state=0)], ids=["oasis", "plda"]
+)
+def test_a_task_of_a_table_has_two_classes_though_it_was_known(learner):
+    learner.partial_fit(*make_task(0), task="a")
+    with pytest.raises(ValueError, match="class"):
+        learner.fit(make_task(1)[0], np.zeros(30), tasks=["a"] * 30)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("twin", [lambda one: one, copy.deepcopy, pickle.loads])
+def test_nobody_writes_into_the_arrays_of_a_state(form, twin):
+    learner = DictionaryMetricLearner(OASIS(n_steps=10), n_components=3, random_state=0)
+    X, y = make_task(0)
+    learner.partial_fit(form(X), y, task="a")
+    learner = twin(pickle.dumps(learner) if twin is pickle.loads else learner)
+    record = learner.tasks_["a"]
+    arrays = [learner.dictionary_, learner.codes_["a"], record.triplets]
+    arrays.append(record.X.data if sparse.issparse(record.X) else record.X)
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+
+
+@pytest.mark.parametrize("weight", [-1e-9, 1.0 + 1e-9])
+@pytest.mark.parametrize("name", ["amount", "shared"])
+def test_weights_of_class_means_are_shares(name, weight):
+    (X, y), learner = make_task(0), shared_learner()
+    with pytest.raises(ValueError, match=f"{name}="):
+        learner.shrink_references(X, y, task="here", **{name: weight})
+    assert learner.shrink_references(X, y, task="here", **{name: 1.0}).shape == X.shape
+
+
+def test_names_of_columns_and_labels_of_classes_are_tuples_without_repetitions():
+    columns = COMMON_FIELDS["columns"].field.rule.allows
+    labels = LABELS.rule.allows
+    assert all(map(columns, [("a", "b"), ("a",), ()]))
+    assert not any(map(columns, [["a", "b"], ("a", "a"), ("a", 3), "ab", None]))
+    assert all(map(labels, [("a", 3), (("a", 1), None), ()]))
+    assert not any(map(labels, [["a", 3], ("a", "a"), "ab", None]))
