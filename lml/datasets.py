@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-# book/datasets.ipynb#random-splits
+# book/datasets.ipynb#splitting-a-task-at-random
 def _part_size(n_samples: int, size: float, argument: str) -> int:
     """Number of samples meant by a share in [0, 1) or by a count."""
 
@@ -113,7 +113,7 @@ def split_samples(
     return np.split(order, [n_train, n_train + n_validation])
 
 
-# book/datasets.ipynb#preprocessing-without-a-leak
+# book/datasets.ipynb#centering-without-a-leak
 def _center(parts: list[Matrix]) -> list[Matrix]:
     """Subtract the mean of the first (training) part from every part.
 
@@ -168,7 +168,7 @@ def make_task(
 _Files: TypeAlias = dict[str, dict[str, Any]]  # file name to arrays
 
 
-# book/loading.ipynb#one-task
+# book/loading.ipynb#the-object-for-one-task
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """One classification task, split into training, validation and test samples.
@@ -412,7 +412,7 @@ def load_few_shot_digits(
     return tasks
 
 
-# book/loading.ipynb#digits-and-drawn-streams
+# book/loading.ipynb#the-stream-of-embeddings
 def make_embedding_stream(
     n_tasks: int,
     *,
@@ -671,7 +671,7 @@ def _parse_reviews(contents: Sequence[bytes], least: int = 5) -> _Files:
     return files
 
 
-# book/loading.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 def array_digest(arrays: Mapping[str, Any]) -> str:
     """SHA-256 over keys, types, shapes and bytes of arrays.
 
@@ -686,7 +686,7 @@ def array_digest(arrays: Mapping[str, Any]) -> str:
     return total.hexdigest()
 
 
-# book/loading.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 @dataclass(frozen=True)
 class Source:
     """Public files that a collection can be made from.
@@ -725,7 +725,7 @@ class Collection:
     sources: tuple[Source, ...]
 
 
-# book/loading.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 _ESL = "https://hastie.su.domains/ElemStatLearn/datasets/"
 _STANFORD = "https://web.stanford.edu/~hastie/ElemStatLearn/datasets/"
 _UCI = "https://archive.ics.uci.edu/"
@@ -750,7 +750,7 @@ _REVIEW_DIGESTS = (
 )
 
 
-# book/loading.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 #: What is loaded from files, by name.
 COLLECTIONS = {
     "usps": Collection(
