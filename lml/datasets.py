@@ -59,19 +59,6 @@ __all__ = [
 
 
 # book/datasets.ipynb#splitting-a-task-at-random
-def _part_size(n_samples: int, size: float, argument: str) -> int:
-    """Number of samples meant by a share in [0, 1) or by a count."""
-
-    def allows(value: Any) -> bool:
-        if is_whole(value):
-            return bool(0 <= value <= n_samples)
-        return isinstance(value, float | np.floating) and bool(0 <= value < 1)
-
-    wanted = f"a share in [0, 1) or a whole number of the {n_samples} samples (1.0 is neither)"
-    Rule(allows, wanted).check(argument, size)
-    return int(size) if is_whole(size) else round(size * n_samples)
-
-
 def split_samples(
     n_samples: int, train_size: float, validation_size: float, random_state: Seed
 ) -> list[Indices]:
@@ -121,47 +108,6 @@ def _center(parts: list[Matrix]) -> list[Matrix]:
     """
     mean = parts[0].mean(axis=0)
     return [part - mean for part in parts]
-
-
-def make_task(
-    name: str,
-    X: Matrix,
-    y: NDArray[Any],
-    parts: Sequence[Indices],
-    preprocess: Callable[[list[Matrix]], list[Matrix]] | None = None,
-) -> Task:
-    """A task from the sample numbers of its parts.
-
-    Parameters
-    ----------
-    name : str
-    X : {ndarray, CSR array} of shape (n_samples, n_features)
-    y : ndarray of shape (n_samples,)
-        Labels, whole numbers.
-    parts : sequence of three int ndarrays
-        Numbers of the training, the validation and the test samples, as `split_samples`
-        returns them.
-    preprocess : callable, optional
-        From the list of the three parts of X to the list of the preprocessed parts.
-
-    Returns
-    -------
-    task : Task
-    """
-    samples = [X[part] for part in parts]
-    if preprocess is not None:
-        samples = preprocess(samples)
-    labels = [y[part].astype(np.int64) for part in parts]
-    return Task(
-        name=name,
-        X_train=samples[0],
-        y_train=labels[0],
-        X_validation=samples[1],
-        y_validation=labels[1],
-        X_test=samples[2],
-        y_test=labels[2],
-        centered=preprocess is _center,
-    )
 
 
 # book/loading.ipynb#loading-the-data-files-checksums-downloads
@@ -260,6 +206,62 @@ class Task:
             y_test=self.y_test,
             centered=self.centered,
         )
+
+
+# book/loading.ipynb#the-object-for-one-task
+def make_task(
+    name: str,
+    X: Matrix,
+    y: NDArray[Any],
+    parts: Sequence[Indices],
+    preprocess: Callable[[list[Matrix]], list[Matrix]] | None = None,
+) -> Task:
+    """A task from the sample numbers of its parts.
+
+    Parameters
+    ----------
+    name : str
+    X : {ndarray, CSR array} of shape (n_samples, n_features)
+    y : ndarray of shape (n_samples,)
+        Labels, whole numbers.
+    parts : sequence of three int ndarrays
+        Numbers of the training, the validation and the test samples, as `split_samples`
+        returns them.
+    preprocess : callable, optional
+        From the list of the three parts of X to the list of the preprocessed parts.
+
+    Returns
+    -------
+    task : Task
+    """
+    samples = [X[part] for part in parts]
+    if preprocess is not None:
+        samples = preprocess(samples)
+    labels = [y[part].astype(np.int64) for part in parts]
+    return Task(
+        name=name,
+        X_train=samples[0],
+        y_train=labels[0],
+        X_validation=samples[1],
+        y_validation=labels[1],
+        X_test=samples[2],
+        y_test=labels[2],
+        centered=preprocess is _center,
+    )
+
+
+# book/loading.ipynb#the-object-for-one-task
+def _part_size(n_samples: int, size: float, argument: str) -> int:
+    """Number of samples meant by a share in [0, 1) or by a count."""
+
+    def allows(value: Any) -> bool:
+        if is_whole(value):
+            return bool(0 <= value <= n_samples)
+        return isinstance(value, float | np.floating) and bool(0 <= value < 1)
+
+    wanted = f"a share in [0, 1) or a whole number of the {n_samples} samples (1.0 is neither)"
+    Rule(allows, wanted).check(argument, size)
+    return int(size) if is_whole(size) else round(size * n_samples)
 
 
 # book/loading.ipynb#preprocessing-of-the-reviews
