@@ -1,4 +1,4 @@
-# Generated from book/datasets.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/datasets.ipynb and book/loading.ipynb by tools/tangle.py: edit the chapter.
 """Collections of related classification tasks, split without leaks.
 
 The bundled digits need no download. USPS, Isolet and the two forms of the Sentiment
@@ -57,11 +57,64 @@ __all__ = [
     "split_samples",
 ]
 
-# book/datasets.ipynb#the-data-four-collections-of-tasks
+
+# book/datasets.ipynb#splitting-a-task-at-random
+def split_samples(
+    n_samples: int, train_size: float, validation_size: float, random_state: Seed
+) -> list[Indices]:
+    """Sample numbers of the three parts: one permutation, cut twice, blind to the classes.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of samples of the task.
+    train_size, validation_size : float in [0, 1) or int
+        Share or number of samples in the training and in the validation part; the rest is the
+        test part.
+    random_state : int, RandomState instance or None
+        Seed of the permutation.
+
+    Returns
+    -------
+    parts : list of int ndarray
+        Numbers of the training, the validation and the test samples.
+
+    Raises
+    ------
+    ValueError
+        If a size is impossible, or no training sample or no test sample is left.
+
+    Notes
+    -----
+    Derived in chapter 2 (datasets), eq. (datasets-split).
+    """
+    n_train = _part_size(n_samples, train_size, "train_size")
+    n_validation = _part_size(n_samples, validation_size, "validation_size")
+    if n_train < 1 or n_train + n_validation >= n_samples:
+        raise ValueError(
+            f"train_size={train_size!r} and validation_size={validation_size!r} ask for {n_train}"
+            f" training and {n_validation} validation samples of {n_samples}: leave a training"
+            " sample and a test sample"
+        )
+    order = check_random_state(random_state).permutation(n_samples)
+    return np.split(order, [n_train, n_train + n_validation])
+
+
+# book/datasets.ipynb#centering-without-a-leak
+def _center(parts: list[Matrix]) -> list[Matrix]:
+    """Subtract the mean of the first (training) part from every part.
+
+    Derived in chapter 2 (datasets), eq. (datasets-center).
+    """
+    mean = parts[0].mean(axis=0)
+    return [part - mean for part in parts]
+
+
+# book/loading.ipynb#loading-the-data-files-checksums-downloads
 _Files: TypeAlias = dict[str, dict[str, Any]]  # file name to arrays
 
 
-# book/datasets.ipynb#one-task
+# book/loading.ipynb#the-object-for-one-task
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """One classification task, split into training, validation and test samples.
@@ -155,71 +208,7 @@ class Task:
         )
 
 
-# book/datasets.ipynb#random-splits
-def _part_size(n_samples: int, size: float, argument: str) -> int:
-    """Number of samples meant by a share in [0, 1) or by a count."""
-
-    def allows(value: Any) -> bool:
-        if is_whole(value):
-            return bool(0 <= value <= n_samples)
-        return isinstance(value, float | np.floating) and bool(0 <= value < 1)
-
-    wanted = f"a share in [0, 1) or a whole number of the {n_samples} samples (1.0 is neither)"
-    Rule(allows, wanted).check(argument, size)
-    return int(size) if is_whole(size) else round(size * n_samples)
-
-
-def split_samples(
-    n_samples: int, train_size: float, validation_size: float, random_state: Seed
-) -> list[Indices]:
-    """Sample numbers of the three parts: one permutation, cut twice, blind to the classes.
-
-    Parameters
-    ----------
-    n_samples : int
-        Number of samples of the task.
-    train_size, validation_size : float in [0, 1) or int
-        Share or number of samples in the training and in the validation part; the rest is the
-        test part.
-    random_state : int, RandomState instance or None
-        Seed of the permutation.
-
-    Returns
-    -------
-    parts : list of int ndarray
-        Numbers of the training, the validation and the test samples.
-
-    Raises
-    ------
-    ValueError
-        If a size is impossible, or no training sample or no test sample is left.
-
-    Notes
-    -----
-    Derived in chapter 2 (datasets), eq. (datasets-split).
-    """
-    n_train = _part_size(n_samples, train_size, "train_size")
-    n_validation = _part_size(n_samples, validation_size, "validation_size")
-    if n_train < 1 or n_train + n_validation >= n_samples:
-        raise ValueError(
-            f"train_size={train_size!r} and validation_size={validation_size!r} ask for {n_train}"
-            f" training and {n_validation} validation samples of {n_samples}: leave a training"
-            " sample and a test sample"
-        )
-    order = check_random_state(random_state).permutation(n_samples)
-    return np.split(order, [n_train, n_train + n_validation])
-
-
-# book/datasets.ipynb#preprocessing-without-a-leak
-def _center(parts: list[Matrix]) -> list[Matrix]:
-    """Subtract the mean of the first (training) part from every part.
-
-    Derived in chapter 2 (datasets), eq. (datasets-center).
-    """
-    mean = parts[0].mean(axis=0)
-    return [part - mean for part in parts]
-
-
+# book/loading.ipynb#the-object-for-one-task
 def make_task(
     name: str,
     X: Matrix,
@@ -261,11 +250,25 @@ def make_task(
     )
 
 
-# book/datasets.ipynb#preprocessing-without-a-leak
+# book/loading.ipynb#the-object-for-one-task
+def _part_size(n_samples: int, size: float, argument: str) -> int:
+    """Number of samples meant by a share in [0, 1) or by a count."""
+
+    def allows(value: Any) -> bool:
+        if is_whole(value):
+            return bool(0 <= value <= n_samples)
+        return isinstance(value, float | np.floating) and bool(0 <= value < 1)
+
+    wanted = f"a share in [0, 1) or a whole number of the {n_samples} samples (1.0 is neither)"
+    Rule(allows, wanted).check(argument, size)
+    return int(size) if is_whole(size) else round(size * n_samples)
+
+
+# book/loading.ipynb#preprocessing-of-the-reviews
 def _standardize(parts: list[Matrix]) -> list[Matrix]:
     """z-scores with statistics of the first part, then samples of unit length.
 
-    Derived in chapter 2 (datasets), eq. (datasets-zscore).
+    Derived in chapter 44 (loading), eq. (datasets-zscore).
     """
     if len(parts[0]) < 2:
         raise ValueError("one training sample has no standard deviation: raise train_size to 2")
@@ -275,11 +278,11 @@ def _standardize(parts: list[Matrix]) -> list[Matrix]:
     return [normalize((part - mean) / deviation) if len(part) else part for part in parts]
 
 
-# book/datasets.ipynb#preprocessing-without-a-leak
+# book/loading.ipynb#preprocessing-of-the-reviews
 def _tf_idf(parts: list[Matrix]) -> list[Matrix]:
     """tf-idf weights with document frequencies of the first part; samples of unit length.
 
-    Derived in chapter 2 (datasets), eq. (datasets-tfidf).
+    Derived in chapter 44 (loading), eq. (datasets-tfidf).
     """
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
     weights = TfidfTransformer().fit(parts[0])
@@ -287,7 +290,7 @@ def _tf_idf(parts: list[Matrix]) -> list[Matrix]:
     return [sparse.csr_array(weights.transform(part)) if part.shape[0] else part for part in parts]
 
 
-# book/datasets.ipynb#the-running-example
+# book/loading.ipynb#digits-and-drawn-streams
 _DIGIT_TASKS = {"0-1": (0, 1), "2-3": (2, 3), "4-5-6": (4, 5, 6), "7-8-9": (7, 8, 9)}
 
 
@@ -350,7 +353,7 @@ def load_digits_tasks(
     return _cut_tasks(X / 16.0, y, members, train_size, validation_size, random_state, preprocess)
 
 
-# book/datasets.ipynb#few-images-of-each-class
+# book/loading.ipynb#digits-and-drawn-streams
 _HALVES_SEED = 0
 
 
@@ -411,7 +414,7 @@ def load_few_shot_digits(
     return tasks
 
 
-# book/datasets.ipynb#a-long-stream-of-embeddings
+# book/loading.ipynb#the-stream-of-embeddings
 def make_embedding_stream(
     n_tasks: int,
     *,
@@ -450,7 +453,7 @@ def make_embedding_stream(
 
     Notes
     -----
-    Derived in chapter 2 (datasets), eq. (datasets-embedding).
+    Derived in chapter 44 (loading), eq. (datasets-embedding).
 
     Examples
     --------
@@ -479,7 +482,7 @@ def make_embedding_stream(
     return map(draw, range(1, n_tasks + 1))
 
 
-# book/datasets.ipynb#files-from-outside
+# book/loading.ipynb#files-from-outside
 _LARGEST = 2**26  # bytes of a download, of a file in it, of a stored file; no original has more
 _MEMORY = 2**29  # bytes for a reader that cannot be stopped at a size
 _SECONDS = 600.0
@@ -530,7 +533,7 @@ def _apart(read: Callable[[bytes], Any], data: bytes) -> Any:
     return found
 
 
-# book/datasets.ipynb#files-from-outside
+# book/loading.ipynb#files-from-outside
 def _unpack(data: bytes) -> bytes:
     """The bytes of a text that may be packed by gzip or compress."""
     if data.startswith(b"\x1f\x8b"):
@@ -548,7 +551,7 @@ def _table(data: bytes, delimiter: str | None = None) -> NDArray[np.float64]:
     return np.loadtxt(text, delimiter=delimiter, comments=None, ndmin=2)
 
 
-# book/datasets.ipynb#usps-decimal-text
+# book/loading.ipynb#usps-decimal-text
 def _parse_usps(contents: Sequence[bytes]) -> _Files:
     """Arrays from zip.train and zip.test: text, label first, plain or packed by gzip."""
     parts = [_table(content) for content in contents]
@@ -563,17 +566,17 @@ def _parse_usps(contents: Sequence[bytes]) -> _Files:
     }
 
 
-# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-samples
+# book/loading.ipynb#isolet-speakers-from-the-order-of-the-samples
 def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     """Speaker 1..150 of every sample in UCI's order.
 
-    Derived in chapter 2 (datasets), eq. (datasets-speaker).
+    Derived in chapter 44 (loading), eq. (datasets-speaker).
     """
     run = 1 + np.cumsum(np.diff(y, prepend=y[:1]) < 0)
     return np.where(run <= 120, run, run - 60).astype(np.int16)
 
 
-# book/datasets.ipynb#isolet-speakers-from-the-order-of-the-samples
+# book/loading.ipynb#isolet-speakers-from-the-order-of-the-samples
 def _parse_isolet(contents: Sequence[bytes]) -> _Files:
     """Arrays from isolet1+2+3+4.data and isolet5.data, plain or .Z, or from a zip of both."""
     if len(contents) == 1:
@@ -596,7 +599,7 @@ def _parse_isolet(contents: Sequence[bytes]) -> _Files:
     }
 
 
-# book/datasets.ipynb#sentiment-two-file-formats
+# book/loading.ipynb#sentiment-two-file-formats
 _DOMAINS = ("books", "dvd", "electronics", "kitchen")
 
 
@@ -631,7 +634,7 @@ def _parse_words(contents: Sequence[bytes]) -> _Files:
     return files
 
 
-# book/datasets.ipynb#sentiment-two-file-formats
+# book/loading.ipynb#sentiment-two-file-formats
 _REVIEW_FILES = tuple(f"{d}/{p}.review" for d in _DOMAINS for p in ("positive", "negative"))
 
 
@@ -670,11 +673,11 @@ def _parse_reviews(contents: Sequence[bytes], least: int = 5) -> _Files:
     return files
 
 
-# book/datasets.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 def array_digest(arrays: Mapping[str, Any]) -> str:
     """SHA-256 over keys, types, shapes and bytes of arrays.
 
-    Derived in chapter 2 (datasets), eq. (datasets-digest).
+    Derived in chapter 44 (loading), eq. (datasets-digest).
     """
     total = hashlib.sha256()
     for key in sorted(arrays):
@@ -685,7 +688,7 @@ def array_digest(arrays: Mapping[str, Any]) -> str:
     return total.hexdigest()
 
 
-# book/datasets.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 @dataclass(frozen=True)
 class Source:
     """Public files that a collection can be made from.
@@ -724,7 +727,7 @@ class Collection:
     sources: tuple[Source, ...]
 
 
-# book/datasets.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 _ESL = "https://hastie.su.domains/ElemStatLearn/datasets/"
 _STANFORD = "https://web.stanford.edu/~hastie/ElemStatLearn/datasets/"
 _UCI = "https://archive.ics.uci.edu/"
@@ -749,7 +752,7 @@ _REVIEW_DIGESTS = (
 )
 
 
-# book/datasets.ipynb#digests-which-copy-is-the-right-one
+# book/loading.ipynb#checksums-which-copy-is-the-right-one
 #: What is loaded from files, by name.
 COLLECTIONS = {
     "usps": Collection(
@@ -791,7 +794,7 @@ COLLECTIONS = {
 }
 
 
-# book/datasets.ipynb#checked-before-use
+# book/loading.ipynb#checked-before-use
 def _verify(arrays: Mapping[str, Any], expected: str) -> None:
     """Raise a ValueError unless the arrays have the expected digest."""
     found = array_digest(arrays)
@@ -818,7 +821,7 @@ def _read(path: Path, collection: Collection) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-# book/datasets.ipynb#downloading
+# book/loading.ipynb#downloading
 class _LimitedStream(io.BytesIO):
     """Bytes in memory, no more than `_LARGEST`."""
 
@@ -843,7 +846,7 @@ def _retrieve(source: Source) -> list[bytes]:
     return contents
 
 
-# book/datasets.ipynb#downloading
+# book/loading.ipynb#downloading
 @contextlib.contextmanager
 def _writing() -> Iterator[Path]:
     """The cache, locked until the block ends, without what a killed writer left there."""
@@ -862,7 +865,7 @@ def _writing() -> Iterator[Path]:
         yield folder
 
 
-# book/datasets.ipynb#downloading
+# book/loading.ipynb#downloading
 def _store(files: _Files) -> None:
     """Write the arrays of each file into the cache; no file is ever half written."""
     for file, arrays in files.items():
@@ -896,7 +899,7 @@ def _download(name: str) -> None:
     )
 
 
-# book/datasets.ipynb#downloading
+# book/loading.ipynb#downloading
 def _cache() -> Path:
     """Folder of the cached copies, in scikit-learn's data home."""
     return Path(get_data_home()) / "lml"
@@ -950,7 +953,7 @@ def load_arrays(name: str, download_if_missing: bool = True) -> list[dict[str, N
     return [_read(path, collection) for path in paths if path is not None]
 
 
-# book/datasets.ipynb#the-loaders
+# book/loading.ipynb#the-loaders
 def load_usps_tasks(
     random_state: Seed = None,
     *,
@@ -1007,7 +1010,7 @@ def load_usps_tasks(
     return tasks
 
 
-# book/datasets.ipynb#the-loaders
+# book/loading.ipynb#the-loaders
 def load_isolet_tasks(
     grouping: str = "rows",
     random_state: Seed = None,
@@ -1047,8 +1050,8 @@ def load_isolet_tasks(
 
     Notes
     -----
-    Derived in chapter 2 (datasets), eqs. (datasets-split) and (datasets-speaker).
-    Paper: section V-B, tables II and IV.
+    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 44 (loading), eq.
+    (datasets-speaker). Paper: section V-B, tables II and IV.
     """
     one_of("rows", "speakers").check("grouping", grouping)
     (arrays,) = load_arrays("isolet", download_if_missing)
@@ -1060,7 +1063,7 @@ def load_isolet_tasks(
     return _cut_tasks(X, y, members, train_size, validation_size, random_state, preprocess)
 
 
-# book/datasets.ipynb#the-loaders
+# book/loading.ipynb#the-loaders
 def load_sentiment_tasks(
     features: str = "words200",
     random_state: Seed = None,
@@ -1100,8 +1103,8 @@ def load_sentiment_tasks(
 
     Notes
     -----
-    Derived in chapter 2 (datasets), eqs. (datasets-split), (datasets-zscore) and (datasets-tfidf).
-    Paper: section V-B, tables II and IV.
+    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 44 (loading), eqs.
+    (datasets-zscore) and (datasets-tfidf). Paper: section V-B, tables II and IV.
     """
     one_of("words200", "raw").check("features", features)
     splits = ("random", "authors") if features == "words200" else ("random",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import signal
 import stat
@@ -354,6 +355,16 @@ def test_all_public_sources_are_named_offline(monkeypatch):
         for source in collection.sources:
             assert all(address in str(caught.value) for address in source.addresses)
         assert str(caught.value).count("ConnectionError: no route") == len(collection.sources)
+
+
+def test_addresses_on_github_are_pinned_to_a_commit():
+    for collection in COLLECTIONS.values():
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in collection.digests.values())
+        for source in collection.sources:
+            for address in source.addresses:
+                assert address.startswith("https://")
+                pinned = re.search("/[0-9a-f]{40}/", address) is not None
+                assert pinned == ("githubusercontent" in address), address
 
 
 def test_interrupt_is_not_swallowed(small_usps, cache, monkeypatch):

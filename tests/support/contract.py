@@ -77,9 +77,13 @@ def page_faults(notebook: nbformat.NotebookNode, cited: set[str]) -> list[str]:
     if not notebook.cells or not notebook.cells[0].source.startswith("# "):
         found.append("the first cell must begin with a level-1 heading")
     found += [fault for i, cell in code for fault in cell_faults(i, cell)]
-    told = [(i, c) for i, c in code if exported(c.source)]
-    if told and "remove-output" not in told[0][1].metadata.get("tags", []):
-        found.append(f"cell {told[0][0]}: tag the module's docstring remove-output")
+    found += [
+        f"cell {i}: tag the module's docstring remove-output"
+        for i, cell in code
+        if exported(cell.source)
+        and is_docstring(cell.source)
+        and "remove-output" not in cell.metadata.get("tags", [])
+    ]
     counts = [cell.execution_count for _, cell in code]
     if counts != list(range(1, len(code) + 1)):
         found.append("the cells were not executed once, top to bottom: run `make execute`")
