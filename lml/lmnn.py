@@ -85,6 +85,7 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     return _targets(X, codes, n_neighbors)
 
 
+# book/lmnn.ipynb#target-neighbors
 def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     """What `target_neighbors` gives, for arrays that were checked before."""
     found = []
@@ -126,6 +127,7 @@ def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
+# book/lmnn.ipynb#finding-impostors-without-loops
 def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
     """Pairs (i, k) of two classes with sample k within the radius reach[i] of sample i."""
     limits = np.where(reach >= 0, np.square(reach), -np.inf)
@@ -226,7 +228,7 @@ def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
     return np.where(slope < 1, smoothing / 2 * np.square(slope), excess), slope
 
 
-# book/lmnn.ipynb#loss-and-gradient-together
+# book/lmnn.ipynb#rounding-the-kink
 class LossGradient(NamedTuple):
     """Loss of LMNN and its gradient, as `lmnn_loss_gradient` returns them.
 
@@ -248,6 +250,7 @@ class LossGradient(NamedTuple):
     weight: float
 
 
+# book/lmnn.ipynb#rounding-the-kink
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
@@ -504,7 +507,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
-    (lmnn-bound); chapter 43 (large), eq. (large-share). Paper: section V-A (stLMNN). The only
+    (lmnn-bound); chapter 44 (large), eq. (large-share). Paper: section V-A (stLMNN). The only
     sample of a class has no target; it may be an impostor. Outside the span of the centered samples
     the metric is zero; with shrinkage it is `scale_` times the identity. Nearest neighbors among
     the samples are the same either way.
