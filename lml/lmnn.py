@@ -97,7 +97,7 @@ def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-# book/lmnn.ipynb#units
+# book/lmnn.ipynb#the-objective
 def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
     """Squared distances of the target pairs, and for each sample the largest (-inf: no target)."""
     i, j = targets.T
@@ -176,6 +176,34 @@ def impostors(
     """
     codes, _ = encode_labels(y)
     return _pairs_within(Z, codes, _reaches(Z, targets, margin) + slack)
+
+
+# book/lmnn.ipynb#finding-impostors-without-loops
+class _ImpostorSearch:
+    """Impostor pairs of moving samples, searched anew only when some may be missing."""
+
+    Z: Floats  # the samples at the last search
+    reach: Floats  # its radii, with the slack
+    pairs: Indices  # what it found
+
+    def __init__(self, codes: Indices, targets: Indices) -> None:
+        self.codes = codes
+        self.targets = targets
+        self.n_searches = 0
+
+    def __call__(self, Z: Floats, margin: float) -> Indices:
+        """A list of pairs that holds all impostors."""
+        reach = _reaches(Z, self.targets, margin)
+        if self.n_searches:
+            moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
+            if np.all(reach + moves + moves.max() <= self.reach):
+                return self.pairs
+        slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
+        self.Z = Z
+        self.reach = reach + slack
+        self.pairs = _pairs_within(Z, self.codes, self.reach)
+        self.n_searches += 1
+        return self.pairs
 
 
 # book/lmnn.ipynb#the-gradient-is-a-laplacian
@@ -307,35 +335,7 @@ def lmnn_loss_gradient(
     )
 
 
-# book/lmnn.ipynb#when-to-search-for-impostors-again
-class _ImpostorSearch:
-    """Impostor pairs of moving samples, searched anew only when some may be missing."""
-
-    Z: Floats  # the samples at the last search
-    reach: Floats  # its radii, with the slack
-    pairs: Indices  # what it found
-
-    def __init__(self, codes: Indices, targets: Indices) -> None:
-        self.codes = codes
-        self.targets = targets
-        self.n_searches = 0
-
-    def __call__(self, Z: Floats, margin: float) -> Indices:
-        """A list of pairs that holds all impostors."""
-        reach = _reaches(Z, self.targets, margin)
-        if self.n_searches:
-            moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
-            if np.all(reach + moves + moves.max() <= self.reach):
-                return self.pairs
-        slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
-        self.Z = Z
-        self.reach = reach + slack
-        self.pairs = _pairs_within(Z, self.codes, self.reach)
-        self.n_searches += 1
-        return self.pairs
-
-
-# book/lmnn.ipynb#only-the-span-of-the-samples-matters
+# book/lmnn.ipynb#rounding-the-kink
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = svd(X - X.mean(axis=0))
