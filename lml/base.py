@@ -398,7 +398,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
+        Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
         """
         arrays: dict[str, Any] = {}
         write_state(path, self._kind, copy.copy(self)._packed(arrays), arrays)
@@ -434,7 +434,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
 
         Notes
         -----
-        Derived in chapter 33 (state), eqs. (state-round-trip) and (state-bound).
+        Derived in chapter 34 (state), eqs. (state-round-trip) and (state-bound).
         """
         meta, arrays = read_state(path, cls._kind)
         with reading(path):

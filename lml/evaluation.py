@@ -130,7 +130,7 @@ def average_accuracy(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
+    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-acc).
     Lopez-Paz and Ranzato (2017).
 
     Examples
@@ -164,7 +164,7 @@ def backward_transfer(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 37 (evaluation), eq. (evaluation-bwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -201,7 +201,7 @@ def forgetting(R: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
+    Derived in chapter 37 (evaluation), eqs. (evaluation-forgetting) and (evaluation-bound).
     Chaudhry et al. (2018), who also count accuracies from before a task's arrival.
 
     Examples
@@ -241,7 +241,7 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
+    Derived in chapter 37 (evaluation), eq. (evaluation-fwt). Lopez-Paz and Ranzato (2017).
 
     Examples
     --------
@@ -363,7 +363,7 @@ class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-knn), (evaluation-bounded) and
+    Derived in chapter 37 (evaluation), eqs. (evaluation-knn), (evaluation-bounded) and
     (evaluation-herding). The metric is read at prediction time, so predictions change when the
     learner moves. A distance is projected onto the positive semi-definite matrices before it is
     used.
@@ -770,7 +770,7 @@ class StreamResult(ShortRepr):
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
+    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-se).
     """
 
     task_names: tuple[Hashable, ...]
@@ -898,7 +898,7 @@ def evaluate_stream(
 
     Notes
     -----
-    Derived in chapter 36 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
+    Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
     A task's training rows are its reference rows. The learner never meets a row of a task
     before its turn.
     """

@@ -148,6 +148,7 @@ def _leading_eigenvectors(A: Floats, n_directions: int) -> Floats:
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
 
+# book/fisher.ipynb#a-singular-within-scatter
 def leading_directions(within: Floats, gamma: Floats, ridge: float, n_directions: int) -> Floats:
     """Find directions of the largest ratios of between scatter to within scatter.
 
@@ -321,6 +322,20 @@ def fisher_directions(
 
 
 # book/fisher.ipynb#local-directions
+def _centers(X: Matrix, n_clusters: int, random_state: Seed) -> Floats:
+    """Means (n_found, D) of k-means clusters; fewer where samples coincide."""
+    given = X
+    if sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:  # k-means wants 32-bit indices
+        indices = X.indices.astype(np.int32, copy=False)
+        indptr = X.indptr.astype(np.int32, copy=False)
+        given = sparse.csr_array((X.data, indices, indptr), shape=X.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
+        clusters = KMeans(n_clusters, n_init=1, random_state=random_state).fit(given).labels_
+    return class_means(X, np.unique(clusters, return_inverse=True)[1])[1]
+
+
+# book/fisher.ipynb#local-directions
 def local_regions(
     X: Matrix, codes: Indices, n_regions: int, scales: Sequence[int], random_state: Seed = None
 ) -> list[Indices]:
@@ -348,15 +363,7 @@ def local_regions(
     -----
     Derived in chapter 7 (fisher), eq. (fisher-region). Ties go to the lower sample number.
     """
-    given = X
-    if sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:  # k-means wants 32-bit indices
-        indices = X.indices.astype(np.int32, copy=False)
-        indptr = X.indptr.astype(np.int32, copy=False)
-        given = sparse.csr_array((X.data, indices, indptr), shape=X.shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
-        clusters = KMeans(n_regions, n_init=1, random_state=random_state).fit(given).labels_
-    centers = class_means(X, np.unique(clusters, return_inverse=True)[1])[1]
+    centers = _centers(X, n_regions, random_state)
     # squared distances, less the length of the center, which ranks no sample
     squares = X.multiply(X) if sparse.issparse(X) else np.square(X)
     squares = np.asarray(squares.sum(axis=1)).ravel()
@@ -433,6 +440,7 @@ def local_fisher_basis(
     return local_directions(X, codes, n_basis, scales, random_state, regularization)
 
 
+# book/fisher.ipynb#local-directions
 def local_directions(
     X: Matrix,
     codes: Indices,
@@ -491,7 +499,7 @@ def triplet_directions(
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eq. (pairs-directions).
+    Derived in chapter 43 (weak_supervision), eq. (pairs-directions).
     """
     n, D = X.shape
     Z = X if sparse.issparse(X) else X - X.mean(axis=0)  # no digits lost to a far origin

@@ -85,6 +85,7 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
     return _targets(X, codes, n_neighbors)
 
 
+# book/lmnn.ipynb#target-neighbors
 def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     """What `target_neighbors` gives, for arrays that were checked before."""
     found = []
@@ -96,7 +97,7 @@ def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-# book/lmnn.ipynb#units
+# book/lmnn.ipynb#the-objective
 def _target_distances(Z: Floats, targets: Indices) -> tuple[Floats, Floats]:
     """Squared distances of the target pairs, and for each sample the largest (-inf: no target)."""
     i, j = targets.T
@@ -126,6 +127,7 @@ def _reaches(Z: Floats, targets: Indices, margin: float) -> Floats:
     return np.where(squares >= 0, np.sqrt(np.maximum(squares, 0.0)), -np.inf)
 
 
+# book/lmnn.ipynb#finding-impostors-without-loops
 def _pairs_within(Z: Floats, codes: Indices, reach: Floats) -> Indices:
     """Pairs (i, k) of two classes with sample k within the radius reach[i] of sample i."""
     limits = np.where(reach >= 0, np.square(reach), -np.inf)
@@ -174,6 +176,34 @@ def impostors(
     """
     codes, _ = encode_labels(y)
     return _pairs_within(Z, codes, _reaches(Z, targets, margin) + slack)
+
+
+# book/lmnn.ipynb#finding-impostors-without-loops
+class _ImpostorSearch:
+    """Impostor pairs of moving samples, searched anew only when some may be missing."""
+
+    Z: Floats  # the samples at the last search
+    reach: Floats  # its radii, with the slack
+    pairs: Indices  # what it found
+
+    def __init__(self, codes: Indices, targets: Indices) -> None:
+        self.codes = codes
+        self.targets = targets
+        self.n_searches = 0
+
+    def __call__(self, Z: Floats, margin: float) -> Indices:
+        """A list of pairs that holds all impostors."""
+        reach = _reaches(Z, self.targets, margin)
+        if self.n_searches:
+            moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
+            if np.all(reach + moves + moves.max() <= self.reach):
+                return self.pairs
+        slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
+        self.Z = Z
+        self.reach = reach + slack
+        self.pairs = _pairs_within(Z, self.codes, self.reach)
+        self.n_searches += 1
+        return self.pairs
 
 
 # book/lmnn.ipynb#the-gradient-is-a-laplacian
@@ -226,7 +256,7 @@ def _rounded_hinge(excess: Floats, smoothing: float) -> tuple[Floats, Floats]:
     return np.where(slope < 1, smoothing / 2 * np.square(slope), excess), slope
 
 
-# book/lmnn.ipynb#loss-and-gradient-together
+# book/lmnn.ipynb#rounding-the-kink
 class LossGradient(NamedTuple):
     """Loss of LMNN and its gradient, as `lmnn_loss_gradient` returns them.
 
@@ -248,6 +278,7 @@ class LossGradient(NamedTuple):
     weight: float
 
 
+# book/lmnn.ipynb#rounding-the-kink
 def lmnn_loss_gradient(
     Z: Floats, targets: Indices, pairs: Indices, push_weight: float = 0.5, smoothing: float = 0.0
 ) -> LossGradient:
@@ -304,35 +335,7 @@ def lmnn_loss_gradient(
     )
 
 
-# book/lmnn.ipynb#when-to-search-for-impostors-again
-class _ImpostorSearch:
-    """Impostor pairs of moving samples, searched anew only when some may be missing."""
-
-    Z: Floats  # the samples at the last search
-    reach: Floats  # its radii, with the slack
-    pairs: Indices  # what it found
-
-    def __init__(self, codes: Indices, targets: Indices) -> None:
-        self.codes = codes
-        self.targets = targets
-        self.n_searches = 0
-
-    def __call__(self, Z: Floats, margin: float) -> Indices:
-        """A list of pairs that holds all impostors."""
-        reach = _reaches(Z, self.targets, margin)
-        if self.n_searches:
-            moves = np.sqrt(np.square(Z - self.Z).sum(axis=1))
-            if np.all(reach + moves + moves.max() <= self.reach):
-                return self.pairs
-        slack = 0.1 * np.sqrt(np.mean(np.square(reach[reach >= 0])))
-        self.Z = Z
-        self.reach = reach + slack
-        self.pairs = _pairs_within(Z, self.codes, self.reach)
-        self.n_searches += 1
-        return self.pairs
-
-
-# book/lmnn.ipynb#only-the-span-of-the-samples-matters
+# book/lmnn.ipynb#rounding-the-kink
 def _row_space(X: Floats) -> tuple[Floats, Floats]:
     """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
     U, values, V = svd(X - X.mean(axis=0))
@@ -504,7 +507,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 9 (lmnn), eqs. (lmnn-objective), (lmnn-shrunk), (lmnn-scale) and
-    (lmnn-bound); chapter 43 (large), eq. (large-share). Paper: section V-A (stLMNN). The only
+    (lmnn-bound); chapter 44 (large), eq. (large-share). Paper: section V-A (stLMNN). The only
     sample of a class has no target; it may be an impostor. Outside the span of the centered samples
     the metric is zero; with shrinkage it is `scale_` times the identity. Nearest neighbors among
     the samples are the same either way.

@@ -1,4 +1,4 @@
-# Generated from book/metrics.ipynb and book/oasis.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/metrics.ipynb and book/oasis.ipynb and book/metrics_factored.ipynb by tools/tangle.py: edit the chapter.
 """Metrics of one task, kept factored.
 
 A metric is M = alpha I + F' C F with a factor F of r rows and a small core C. Products,
@@ -117,7 +117,7 @@ class FactoredMetric:
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
     _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
-    # book/metrics.ipynb#the-map-behind-a-psd-metric
+    # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
     index_space = "inner product"  # in which the nearest of `map_rows` are those of a similarity
 
     # book/metrics.ipynb#the-factored-form
@@ -333,7 +333,18 @@ class FactoredMetric:
         """Quadratic forms x_i' M x_i of the samples of `X` (n, n_features), shape (n,)."""
         return self.paired(X, X)
 
-    # book/metrics.ipynb#sums-transposes-and-inner-products
+    def symmetrized(self) -> "FactoredMetric":
+        """The symmetric part (M + M') / 2, all that a distance uses.
+
+        Notes
+        -----
+        Derived in chapter 3 (metrics), eq. (metrics-symmetric-part).
+        """
+        if self.core.ndim == 1:
+            return self
+        return FactoredMetric._trusted(self.alpha, self.factor, (self.core + self.core.T) / 2)
+
+    # book/metrics_factored.ipynb#sums-transposes-and-inner-products
     def __add__(self, other: "FactoredMetric") -> "FactoredMetric":
         if not isinstance(other, FactoredMetric):
             return NotImplemented
@@ -388,17 +399,6 @@ class FactoredMetric:
             return self
         return FactoredMetric._trusted(self.alpha, self.factor, self.core.T)
 
-    def symmetrized(self) -> "FactoredMetric":
-        """The symmetric part (M + M') / 2, all that a distance uses.
-
-        Notes
-        -----
-        Derived in chapter 3 (metrics), eq. (metrics-symmetric-part).
-        """
-        if self.core.ndim == 1:
-            return self
-        return FactoredMetric._trusted(self.alpha, self.factor, (self.core + self.core.T) / 2)
-
     def to_dense(self) -> Floats:
         """The matrix M, (n_features, n_features): quadratic in the number of features."""
         F = dense(self.factor)
@@ -417,7 +417,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-inner).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-inner).
         """
         cross = times_transpose(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
@@ -426,7 +426,7 @@ class FactoredMetric:
             total += self.alpha * other._trace_factored() + other.alpha * self._trace_factored()
         return float(total)
 
-    # book/metrics.ipynb#eigenvalues-from-a-factor-with-orthonormal-rows
+    # book/metrics_factored.ipynb#eigenvalues-from-a-factor-with-orthonormal-rows
     def _span(self) -> tuple[Floats, Floats]:
         """Orthonormal rows Q (k, D) and R (r, k) with F = R Q."""
         F = self.factor
@@ -449,7 +449,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-condensed).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-condensed).
         """
         Q, R = self._span()
         return FactoredMetric._trusted(self.alpha, Q, self._by_core(R.T) @ R)
@@ -459,14 +459,14 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-norm).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-norm).
         """
         Q, R = self._span()
         inside = self._by_core(R.T) @ R + self.alpha * np.eye(len(Q))
         outside = abs(self.alpha) * np.sqrt(self.n_features - len(Q))
         return float(np.hypot(np.linalg.norm(inside), outside))
 
-    # book/metrics.ipynb#the-nearest-psd-metric
+    # book/metrics_factored.ipynb#the-nearest-psd-metric
     def _spectrum(self) -> tuple[Floats, Floats]:
         """Values s (k,) and orthonormal rows E (k, D): sym(M) = alpha I + E' diag(s) E.
 
@@ -491,7 +491,8 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eqs. (metrics-psd) and (metrics-psd-factored).
+        Derived in chapter 3 (metrics), eq. (metrics-psd); chapter 33 (metrics_factored), eq.
+        (metrics-psd-factored).
         """
         if self._is_psd_read_out:
             return self
@@ -501,7 +502,7 @@ class FactoredMetric:
         keep = weights != 0.0
         return FactoredMetric._trusted(base, rows[keep], weights[keep], is_psd_read_out=True)
 
-    # book/metrics.ipynb#compression
+    # book/metrics_factored.ipynb#compression
     def compress(self, rank: int | None = None) -> "FactoredMetric":
         """The best symmetric approximation alpha I + (a matrix of rank `rank`).
 
@@ -519,7 +520,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-compress).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-compress).
         """
         optional(whole(0)).check("rank", rank)
         values, rows = self._spectrum()
@@ -528,7 +529,7 @@ class FactoredMetric:
         order = order[np.abs(values[order]) > floor][:rank]
         return FactoredMetric._trusted(self.alpha, rows[order], values[order])
 
-    # book/metrics.ipynb#the-map-behind-a-psd-metric
+    # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
     def _psd_spectrum(self) -> tuple[Floats, Floats]:
         """`_spectrum`, refused when M is not symmetric positive semi-definite."""
         values, rows = self._spectrum()
@@ -553,7 +554,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-root).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-root).
         """
         values, rows = self._psd_spectrum()
         base = np.sqrt(max(self.alpha, 0.0))
@@ -612,7 +613,7 @@ class FactoredMetric:
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-root).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-root).
         """
         return self._embed(_finite_matrix(X, "X", self.n_features))
 
@@ -626,89 +627,13 @@ class FactoredMetric:
     def map_rows(self, X: MatrixLike, role: str) -> Floats:
         """Samples as "query" or "reference", whose inner products are the similarities x'Mz.
 
-        Derived in chapter 3 (metrics), eq. (metrics-roles).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-roles).
         """
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
             return self._apply(X) if role == "query" else np.array(dense(X))
         image = self._image(X)
         return self._by_core(image) if role == "query" else image
-
-
-# book/metrics.ipynb#sums-transposes-and-inner-products
-def _same(A: Matrix, B: Matrix) -> bool:
-    """Whether two factors are equal, entry by entry."""
-    if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
-        return False
-    if not sparse.issparse(A):
-        return np.array_equal(A, B)
-    parts = ("indptr", "indices", "data")
-    return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
-
-
-# book/metrics.ipynb#the-map-behind-a-psd-metric
-class MetricDistance:
-    """The distance of two vectors under a metric with the given square root."""
-
-    def __init__(self, root: FactoredMetric) -> None:
-        self.root = root
-
-    def __call__(self, x: ArrayLike, z: ArrayLike, squared: bool = False) -> float:
-        difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
-        length = float(np.linalg.norm(self.root._apply(difference[None])))
-        return length**2 if squared else length
-
-
-# book/metrics.ipynb#the-map-behind-a-psd-metric
-#: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
-ROLE = optional(one_of("query", "reference"))
-
-
-def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:
-    """Samples in the coordinates that `transform` gives, for a role or for the PSD read-out."""
-    ROLE.check("role", role)
-    if role is None or metric_type == "distance":
-        return metric.psd()._embed(X)
-    return metric.map_rows(X, role)
-
-
-def index_space(metric: FactoredMetric, metric_type: str) -> str:
-    """In which space an index finds the nearest of mapped samples: "l2" or "inner product"."""
-    return "l2" if metric_type == "distance" else metric.index_space
-
-
-# book/metrics.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
-def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
-    """What the best code L'WL of a metric in a dictionary leaves out.
-
-    Parameters
-    ----------
-    metric : FactoredMetric
-        The metric M, symmetric or not.
-    L : array-like of shape (d, n_features)
-        The dictionary; its rows need not be orthonormal or independent.
-
-    Returns
-    -------
-    float
-        The Frobenius norm of M - P M P, with P the projector onto the rows of `L`. For
-        alpha != 0 it is at least ``abs(alpha) * sqrt(n_features - d)``.
-
-    Notes
-    -----
-    Derived in chapter 3 (metrics), eqs. (metrics-common) and (metrics-residual-factored).
-    Paper: section III-C, Theorem 1 and eq. 4.
-    """
-    L = dense(_finite_matrix(L, "L", metric.n_features))
-    _, values, rows = svd(L)
-    basis = rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
-    Q, R = metric._span()
-    rows = linalg.qr(np.vstack([basis, Q]).T, mode="economic")[0].T  # begins with the basis
-    K = R @ (Q @ rows.T)
-    blocks = metric._by_core(K.T) @ K + metric.alpha * np.eye(len(rows))
-    blocks[: len(basis), : len(basis)] = 0.0
-    outside = abs(metric.alpha) * np.sqrt(metric.n_features - len(rows))
-    return float(np.hypot(np.linalg.norm(blocks), outside))
 
 
 # book/metrics.ipynb#scores-of-all-pairs
@@ -747,7 +672,124 @@ def pairwise_scores(
     return 2 * cross - metric._paired(left, left)[:, None] - metric._paired(right, right)
 
 
-# book/metrics.ipynb#what-every-metric-learner-offers
+# book/oasis.ipynb#the-estimator
+#: Rule for the metric that a learner starts from.
+START = Rule(
+    lambda init: init is None or isinstance(init, FactoredMetric) or np.ndim(init) == 2,
+    "a FactoredMetric, a square matrix or None",
+)
+
+
+def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
+    """Return the metric that a learner starts from: `init`, or the identity for None.
+
+    Parameters
+    ----------
+    init : FactoredMetric, array-like of shape (n_features, n_features) or None
+        The metric to start from.
+    n_features : int
+        Number of features of the samples.
+
+    Returns
+    -------
+    metric : FactoredMetric of shape (n_features, n_features)
+
+    Raises
+    ------
+    ValueError
+        If `init` is not a square matrix, is not finite, or has another number of features.
+    """
+    if init is None:
+        return FactoredMetric.identity(n_features)
+    if isinstance(init, FactoredMetric):
+        start = init
+    else:
+        start = FactoredMetric.from_dense(check_matrix(init, "init", copy=True))
+    if start.n_features != n_features:
+        raise ValueError(
+            f"init is a metric of {start.n_features} features, but X has {n_features}: "
+            "start from a metric of the same feature space"
+        )
+    return start
+
+
+# book/metrics_factored.ipynb#sums-transposes-and-inner-products
+def _same(A: Matrix, B: Matrix) -> bool:
+    """Whether two factors are equal, entry by entry."""
+    if A.shape != B.shape or sparse.issparse(A) != sparse.issparse(B):
+        return False
+    if not sparse.issparse(A):
+        return np.array_equal(A, B)
+    parts = ("indptr", "indices", "data")
+    return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in parts)
+
+
+# book/metrics_factored.ipynb#the-map-behind-a-psd-metric
+class MetricDistance:
+    """The distance of two vectors under a metric with the given square root."""
+
+    def __init__(self, root: FactoredMetric) -> None:
+        self.root = root
+
+    def __call__(self, x: ArrayLike, z: ArrayLike, squared: bool = False) -> float:
+        difference = np.asarray(x, dtype=np.float64) - np.asarray(z, dtype=np.float64)
+        length = float(np.linalg.norm(self.root._apply(difference[None])))
+        return length**2 if squared else length
+
+
+# book/metrics_factored.ipynb#the-map-behind-a-psd-metric
+#: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
+ROLE = optional(one_of("query", "reference"))
+
+
+def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:
+    """Samples in the coordinates that `transform` gives, for a role or for the PSD read-out."""
+    ROLE.check("role", role)
+    if role is None or metric_type == "distance":
+        return metric.psd()._embed(X)
+    return metric.map_rows(X, role)
+
+
+def index_space(metric: FactoredMetric, metric_type: str) -> str:
+    """In which space an index finds the nearest of mapped samples: "l2" or "inner product"."""
+    return "l2" if metric_type == "distance" else metric.index_space
+
+
+# book/metrics_factored.ipynb#the-residual-of-a-dictionary-without-a-d-x-d-array
+def subspace_residual(metric: FactoredMetric, L: MatrixLike) -> float:
+    """What the best code L'WL of a metric in a dictionary leaves out.
+
+    Parameters
+    ----------
+    metric : FactoredMetric
+        The metric M, symmetric or not.
+    L : array-like of shape (d, n_features)
+        The dictionary; its rows need not be orthonormal or independent.
+
+    Returns
+    -------
+    float
+        The Frobenius norm of M - P M P, with P the projector onto the rows of `L`. For
+        alpha != 0 it is at least ``abs(alpha) * sqrt(n_features - d)``.
+
+    Notes
+    -----
+    Derived in chapter 3 (metrics), eq. (metrics-common); chapter 33 (metrics_factored), eq.
+    (metrics-residual-factored). Paper: section III-C, Theorem 1 and eq. 4.
+    """
+    L = dense(_finite_matrix(L, "L", metric.n_features))
+    _, values, rows = svd(L)
+    basis = rows[values > max(L.shape) * np.finfo(float).eps * values.max(initial=0.0)]
+    Q, R = metric._span()
+    rows = linalg.qr(np.vstack([basis, Q]).T, mode="economic")[0].T  # begins with the basis
+    K = R @ (Q @ rows.T)
+    blocks = metric._by_core(K.T) @ K + metric.alpha * np.eye(len(rows))
+    blocks[: len(basis), : len(basis)] = 0.0
+    outside = abs(metric.alpha) * np.sqrt(metric.n_features - len(rows))
+    return float(np.hypot(np.linalg.norm(blocks), outside))
+
+
+# book/metrics_factored.ipynb#what-every-metric-learner-offers
 #: Rule for a learner of the metric of one task.
 METRIC_LEARNER = Rule(
     lambda value: (
@@ -788,7 +830,7 @@ def fitted_metric(
     return metric.symmetrized() if metric_type == "distance" else metric, metric_type
 
 
-# book/metrics.ipynb#what-every-metric-learner-offers
+# book/metrics_factored.ipynb#what-every-metric-learner-offers
 def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Matrix]:
     """Left and right samples of pairs (n, 2, n_features), or of a tuple of two tables.
 
@@ -819,7 +861,7 @@ def _learns_distance(estimator: Any) -> bool:
     return getattr(estimator, "metric_type", "distance") == "distance"
 
 
-# book/metrics.ipynb#what-every-metric-learner-offers
+# book/metrics_factored.ipynb#what-every-metric-learner-offers
 class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
 
@@ -863,7 +905,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eqs. (metrics-psd-factored), (metrics-root) and
+        Derived in chapter 33 (metrics_factored), eqs. (metrics-psd-factored), (metrics-root) and
         (metrics-roles).
         """
         check_is_fitted(self, "metric_")
@@ -878,7 +920,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Notes
         -----
-        Derived in chapter 3 (metrics), eq. (metrics-root).
+        Derived in chapter 33 (metrics_factored), eq. (metrics-root).
         """
         return self._read_out().components()
 
@@ -940,44 +982,3 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Where an index finds the nearest of `transform` with roles: "l2" or "inner product"."""
         check_is_fitted(self, "metric_")
         return index_space(self.metric_, self.metric_type)
-
-
-# book/oasis.ipynb#the-estimator
-#: Rule for the metric that a learner starts from.
-START = Rule(
-    lambda init: init is None or isinstance(init, FactoredMetric) or np.ndim(init) == 2,
-    "a FactoredMetric, a square matrix or None",
-)
-
-
-def starting_metric(init: FactoredMetric | ArrayLike | None, n_features: int) -> FactoredMetric:
-    """Return the metric that a learner starts from: `init`, or the identity for None.
-
-    Parameters
-    ----------
-    init : FactoredMetric, array-like of shape (n_features, n_features) or None
-        The metric to start from.
-    n_features : int
-        Number of features of the samples.
-
-    Returns
-    -------
-    metric : FactoredMetric of shape (n_features, n_features)
-
-    Raises
-    ------
-    ValueError
-        If `init` is not a square matrix, is not finite, or has another number of features.
-    """
-    if init is None:
-        return FactoredMetric.identity(n_features)
-    if isinstance(init, FactoredMetric):
-        start = init
-    else:
-        start = FactoredMetric.from_dense(check_matrix(init, "init", copy=True))
-    if start.n_features != n_features:
-        raise ValueError(
-            f"init is a metric of {start.n_features} features, but X has {n_features}: "
-            "start from a metric of the same feature space"
-        )
-    return start

@@ -296,6 +296,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     return labels[np.arange(len(labels)), votes.argmax(axis=1)]
 
 
+# book/neighbors.ipynb#votes
 def vote_shares(codes: Indices, n_classes: int) -> Floats:
     """Share of the votes for each class, (n, n_classes), by the classes of k neighbors, (n, k).
 

@@ -356,7 +356,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
 
         Notes
         -----
-        Derived in chapter 42 (weak_supervision), eq. (pairs-step).
+        Derived in chapter 43 (weak_supervision), eq. (pairs-step).
         """
         check_parameters(self)
         fitted = copy.copy(self)

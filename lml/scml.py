@@ -87,7 +87,7 @@ def triplet_differences(projections: Floats, triplets: ArrayLike) -> Floats:
     return near
 
 
-# book/scml.ipynb#the-objective-without-all-differences
+# book/scml.ipynb#the-composition
 class PairTable(NamedTuple):
     """The distinct pairs of triplets.
 
@@ -128,7 +128,7 @@ def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
     return float(np.maximum(1.0 + distances[table.near] - distances[table.far], 0.0).mean())
 
 
-# book/scml.ipynb#the-objective-without-all-differences
+# book/scml.ipynb#the-composition
 def scml_objective(
     weights: ArrayLike, projections: Floats, triplets: ArrayLike, beta: float = 0.0
 ) -> float:
@@ -201,12 +201,13 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     return total / (5 * len(triplets))
 
 
+# book/scml.ipynb#what-should-gamma-be
 def _gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float:
     """The given gamma, or that of the rule; 1 where every difference is zero and any will do."""
     return gamma or scaled_gamma(projections, triplets) or 1.0
 
 
-# book/scml.ipynb#three-operations-a-step
+# book/scml.ipynb#what-should-gamma-be
 def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
     done = first + np.arange(len(Z))
@@ -225,7 +226,7 @@ def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) 
             sums -= z
 
 
-# book/scml.ipynb#three-operations-a-step
+# book/scml.ipynb#what-should-gamma-be
 class _Differences:
     """The differences z of triplets (m, 3), from the squares of their distinct pairs."""
 
@@ -259,7 +260,7 @@ class _Differences:
         return float(np.maximum(1.0 + near - far, 0.0).mean())
 
 
-# book/scml.ipynb#three-operations-a-step
+# book/scml.ipynb#what-should-gamma-be
 def dual_averaging(
     projections: Floats,
     triplets: Indices,

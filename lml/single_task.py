@@ -55,7 +55,7 @@ class TaskMetricsMixin:
 
     Notes
     -----
-    Derived in chapter 34 (single_task), eqs. (single-task-score) and (single-task-map).
+    Derived in chapter 35 (single_task), eqs. (single-task-score) and (single-task-map).
 
     Examples
     --------
@@ -87,7 +87,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 34 (single_task), eq. (single-task-score).
+        Derived in chapter 35 (single_task), eq. (single-task-score).
         """
         now = copy.copy(self)  # no other thread changes it
         metric = now.task_metric(task)
@@ -118,8 +118,8 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 34 (single_task), eq. (single-task-map); chapter 3 (metrics), eq.
-        (metrics-roles).
+        Derived in chapter 35 (single_task), eq. (single-task-map); chapter 33 (metrics_factored),
+        eq. (metrics-roles).
         """
         now = copy.copy(self)
         metric = now.task_metric(task)
@@ -228,7 +228,7 @@ class TaskMetricsMixin:
 
         Notes
         -----
-        Derived in chapter 34 (single_task), eq. (single-task-retrieval).
+        Derived in chapter 35 (single_task), eq. (single-task-retrieval).
         """
         now = copy.copy(self)
         check_columns(now, X)
@@ -286,7 +286,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 34 (single_task), eqs. (single-task-map) and (single-task-validation).
+    Derived in chapter 35 (single_task), eqs. (single-task-map) and (single-task-validation).
 
     Examples
     --------

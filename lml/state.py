@@ -83,7 +83,7 @@ def encode(value: Any, arrays: dict[str, Any] | None = None) -> Any:
 
     Notes
     -----
-    Derived in chapter 33 (state), eq. (state-round-trip).
+    Derived in chapter 34 (state), eq. (state-round-trip).
 
     Examples
     --------
@@ -321,7 +321,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Notes
     -----
-    Derived in chapter 33 (state), eq. (state-atomic).
+    Derived in chapter 34 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
     mode = _mode(path)
@@ -410,7 +410,7 @@ def write_state(
 
     Notes
     -----
-    Derived in chapter 33 (state), eqs. (state-atomic) and (state-size).
+    Derived in chapter 34 (state), eqs. (state-atomic) and (state-size).
     """
     arrays = {name: _storable(name, array) for name, array in arrays.items()}
     table = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
@@ -516,7 +516,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
 
     Notes
     -----
-    Derived in chapter 33 (state), eq. (state-bound).
+    Derived in chapter 34 (state), eq. (state-bound).
     """
     with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
@@ -543,7 +543,7 @@ class Field(ABC):
 
     Notes
     -----
-    Derived in chapter 33 (state), eq. (state-round-trip).
+    Derived in chapter 34 (state), eq. (state-round-trip).
     """
 
     @abstractmethod

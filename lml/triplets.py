@@ -77,6 +77,7 @@ def _block_of(anchors: Indices, positives: Indices, negatives: Indices) -> Indic
     return block.reshape(-1, 3)
 
 
+# book/triplets.ipynb#pairs-and-triplets
 def all_triplets(y: LabelsLike, self_pairs: bool = False) -> Indices:
     """Every triplet that the labels allow: sum over classes of n_c (n_c - 1) (n - n_c).
 
@@ -159,6 +160,7 @@ def sample_triplets(
     return draw_triplets(encode_triplet_classes(y), n_triplets, random_state, self_pairs)
 
 
+# book/triplets.ipynb#drawing-triplets-at-random
 def draw_triplets(
     codes: Indices, n_triplets: int, random_state: Seed = None, self_pairs: bool = True
 ) -> Indices:
@@ -275,6 +277,7 @@ def nearest_triplets(
     return neighbor_triplets(X, codes, n_targets, n_impostors)
 
 
+# book/triplets.ipynb#drawing-the-nearest-samples
 def neighbor_triplets(
     X: Matrix, codes: Indices, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:
@@ -290,7 +293,7 @@ def neighbor_triplets(
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
 
-# book/triplets.ipynb#margins-without-a-loop
+# book/triplets.ipynb#the-hinge-and-its-sign
 def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     """Triplets as an integer array of sample numbers.
 
@@ -326,7 +329,17 @@ def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     return triplets.astype(np.intp)
 
 
-# book/triplets.ipynb#margins-without-a-loop
+def check_problem(
+    metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str, margin: float = 0
+) -> tuple[Matrix, Indices]:
+    """Samples and triplets of the functions of a hinge, checked."""
+    METRIC_TYPE.check("metric_type", metric_type)
+    real(0).check("margin", margin)
+    X = check_matrix(X, "X", metric.n_features)
+    return X, check_triplets(triplets, X.shape[0])
+
+
+# book/triplets.ipynb#the-hinge-and-its-sign
 def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str) -> Floats:
     """What `triplet_margins` returns, for arguments that have been checked."""
     distance = metric_type == "distance"
@@ -360,17 +373,7 @@ def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: 
     return out
 
 
-def check_problem(
-    metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str, margin: float = 0
-) -> tuple[Matrix, Indices]:
-    """Rows and triplets of the functions of a hinge, checked."""
-    METRIC_TYPE.check("metric_type", metric_type)
-    real(0).check("margin", margin)
-    X = check_matrix(X, "X", metric.n_features)
-    return X, check_triplets(triplets, X.shape[0])
-
-
-# book/triplets.ipynb#margins-without-a-loop
+# book/triplets.ipynb#the-hinge-and-its-sign
 def triplet_margins(
     metric: FactoredMetric, X: MatrixLike, triplets: ArrayLike, metric_type: str
 ) -> Floats:
@@ -411,7 +414,7 @@ def triplet_margins(
     return _margins(metric, X, triplets, metric_type)
 
 
-# book/triplets.ipynb#margins-without-a-loop
+# book/triplets.ipynb#the-hinge-and-its-sign
 def triplet_hinge(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -448,6 +451,7 @@ def triplet_hinge(
     return np.maximum(margin - _margins(metric, X, triplets, metric_type), 0.0)
 
 
+# book/triplets.ipynb#the-hinge-and-its-sign
 def triplet_loss(
     metric: FactoredMetric,
     X: MatrixLike,
@@ -565,6 +569,7 @@ def triplet_gradient(
     return hinge_with_gradient(metric, X, triplets, metric_type, margin)
 
 
+# book/triplets.ipynb#the-gradient-is-x-tp-k-x
 def hinge_with_gradient(
     metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str, margin: float = 1.0
 ) -> tuple[float, FactoredMetric]:
@@ -601,7 +606,7 @@ def bounded_samples(
 
     Notes
     -----
-    Derived in chapter 43 (large), eq. (large-share).
+    Derived in chapter 44 (large), eq. (large-share).
 
     Examples
     --------

@@ -190,7 +190,7 @@ def pair_steps(
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eqs. (pairs-problem) and (pairs-step).
+    Derived in chapter 43 (weak_supervision), eqs. (pairs-problem) and (pairs-step).
     """
     left = X[pairs[:, 0]]
     right = X[pairs[:, 1]]
@@ -230,7 +230,7 @@ def log_ratio_cost(log_ratios: ArrayLike, y: ArrayLike) -> float:
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eq. (pairs-cllr).
+    Derived in chapter 43 (weak_supervision), eq. (pairs-cllr).
 
     Examples
     --------
@@ -298,7 +298,7 @@ def best_f_score(
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eq. (pairs-f).
+    Derived in chapter 43 (weak_supervision), eq. (pairs-f).
 
     Examples
     --------
@@ -351,7 +351,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Derived in chapter 42 (weak_supervision), eqs. (pairs-cost), (pairs-f) and (pairs-cllr). The
+    Derived in chapter 43 (weak_supervision), eqs. (pairs-cost), (pairs-f) and (pairs-cllr). The
     pairs of `fit` should be of samples that the learner has not learned from.
 
     Examples

@@ -160,6 +160,20 @@ def test_a_figure_cell_is_asked_for_plt_show(source, said):
     assert f"cell {len(notebook.cells) - 1} {said}" in check(notebook)
 
 
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("#| export\nx = 1", True),
+        ('#| export toys\n"""Toys."""', True),
+        ("#| export toys\nx = 1", False),  # continues what another page begins
+    ],
+)
+def test_the_docstring_of_a_module_is_tagged_where_a_page_begins_one(source, asked):
+    notebook = good_chapter()
+    notebook.cells.append(nbformat.v4.new_code_cell(source, execution_count=4))
+    assert ("tag the module's docstring" in check(notebook)) == asked
+
+
 @pytest.mark.parametrize("name", ["conda-env-py", "python", "Python 3", "", None])
 def test_another_kernel_fails_the_contract(name):
     notebook = good_chapter()

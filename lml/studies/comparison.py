@@ -95,7 +95,7 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
     Notes
     -----
-    Derived in chapter 37 (comparison), eq. (comparison-mean).
+    Derived in chapter 38 (comparison), eq. (comparison-mean).
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or len(values) == 0:
@@ -159,7 +159,7 @@ def paired_difference(
 
     Notes
     -----
-    Derived in chapter 37 (comparison), eqs. (comparison-interval) and (comparison-general).
+    Derived in chapter 38 (comparison), eqs. (comparison-interval) and (comparison-general).
 
     Examples
     --------
@@ -231,7 +231,7 @@ def compare_systems(
 
     Notes
     -----
-    Derived in chapter 37 (comparison), eqs. (comparison-resampled) and (comparison-rows).
+    Derived in chapter 38 (comparison), eqs. (comparison-resampled) and (comparison-rows).
     """
     one_of("smaller", "nadeau-bengio", "rows", "none").check("correction", correction)
     datasets = sorted({str(row.get("dataset", "")) for row in rows})

@@ -145,7 +145,7 @@ def search(
 
     Notes
     -----
-    Derived in chapter 38 (systems), eq. (systems-stages).
+    Derived in chapter 39 (systems), eq. (systems-stages).
     """
     chosen = {k: v for stage in reversed(stages) for k, v in stage[0].items()} | parameters
     known = {}
@@ -198,7 +198,7 @@ def tune(
 
     Notes
     -----
-    Derived in chapter 39 (experiments), eq. (experiments-validation).
+    Derived in chapter 40 (experiments), eq. (experiments-validation).
     """
     one_of(*SYSTEMS).check("system", system)
     row = SYSTEMS[system]
@@ -335,7 +335,7 @@ def run_missing(
 
     Notes
     -----
-    Derived in chapter 39 (experiments), eq. (experiments-remaining).
+    Derived in chapter 40 (experiments), eq. (experiments-remaining).
     """
     (folder,) = {path.parent for path in plan}
     with locked(folder):

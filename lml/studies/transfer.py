@@ -309,7 +309,7 @@ def best_setting(tables: Sequence[Floats]) -> tuple[tuple[int, ...], float]:
 
     Notes
     -----
-    Derived in chapter 40 (streams), eq. (transfer-choice).
+    Derived in chapter 41 (streams), eq. (transfer-choice).
     """
     table = np.mean(tables, axis=0)
     place = np.unravel_index(np.argmin(table), table.shape)
