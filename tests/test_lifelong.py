@@ -4,6 +4,7 @@ import copy
 import itertools
 import pickle
 import warnings
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.oasis import OASIS
 from lml.scml import SCML
+from lml.triplets import sample_triplets
 
 FAST = OASIS(n_steps=500)
 
@@ -486,6 +488,20 @@ def test_tasks_that_share_directions_help_each_other(sharing):
     alone, shared = learned(tasks, sharing=0.0), learned(tasks, sharing=sharing)
     errors = np.array([[error(alone, task), error(shared, task)] for task in tasks])
     assert errors[:, 1].mean() < errors[:, 0].mean() - 0.02
+
+
+@pytest.mark.parametrize("best", range(4))
+def test_triplets_take_the_weight_of_fewest_mistakes_though_it_made_none(best):
+    learner = learn(make_learner(sharing="auto"))
+    counts = np.ones(4)
+    counts[best] = 0
+    learner._state = replace(learner._state, mistakes=counts)
+    X, y = make_task(3)
+    learner.partial_fit_triplets(sample_triplets(y, 50, 0), X, task="new")
+    assert learner.sharing_ == (0.0, 0.3, 0.6, 0.9)[best]
+    learner._state = replace(learner._state, mistakes=np.zeros(4))  # nobody has answered
+    learner.partial_fit_triplets(sample_triplets(y, 50, 0), X, task="last")
+    assert learner.sharing_ == pytest.approx(0.9 * 4 / (4 + 5))
 
 
 # --- tasks over time ----------------------------------------------------------------------
