@@ -628,6 +628,7 @@ class FactoredMetric:
 
         Derived in chapter 3 (metrics), eq. (metrics-roles).
         """
+        _SIDE.check("role", role)
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
             return self._apply(X) if role == "query" else np.array(dense(X))
@@ -660,8 +661,9 @@ class MetricDistance:
 
 
 # book/metrics.ipynb#the-map-behind-a-psd-metric
+_SIDE = one_of("query", "reference")
 #: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
-ROLE = optional(one_of("query", "reference"))
+ROLE = optional(_SIDE)
 
 
 def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:

@@ -552,6 +552,12 @@ def test_inner_products_of_queries_and_references_are_the_similarities(alpha, r)
     assert learner.index_space_ == "inner product"
 
 
+@pytest.mark.parametrize("role", ["Query", "", None])
+def test_an_unknown_role_is_not_taken_for_a_reference(role):
+    with pytest.raises(ValueError, match=r"role=.*give one of \('query', 'reference'\)"):
+        FactoredMetric.identity(2).map_rows(np.eye(2), role)
+
+
 def test_names_of_columns_need_no_square_array():
     metric = FactoredMetric(1.0, sparse.random_array((3, 6000), density=0.01, rng=0), np.ones(3))
     learner = Learner(metric)
