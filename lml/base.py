@@ -60,6 +60,7 @@ from lml.state import (
     unpack,
     write_state,
 )
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
@@ -202,7 +203,7 @@ def _encoded(y: LabelsLike) -> tuple[Indices, list[Any]]:
     return codes, labels
 
 
-class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
+class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
     Any number of threads may read while one learns: an answer is that of the state before the
