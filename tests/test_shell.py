@@ -15,6 +15,7 @@ from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 from lml.paper import DictionaryMetricLearner
+from lml.plda import LifelongPLDA
 from lml.scml import SCML
 from lml.state import storable
 
@@ -214,3 +215,25 @@ def test_a_foreign_archive_is_told_what_it_lacks(tmp_path):
     np.savez(tmp_path / "x.npz", weights=np.ones(3))
     with pytest.raises(ValueError, match=r"members is \['weights.npy'\].* header.npy is missing"):
         LifelongMetricLearner.load(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("kind", [LifelongMetricLearner, LifelongPLDA])
+def test_a_bar_counts_the_tasks_and_changes_nothing(kind, capsys, tmp_path):
+    parts = [make_task(seed) for seed in range(3)]
+    X = np.concatenate([samples for samples, _ in parts])
+    y = np.concatenate([labels for _, labels in parts])
+    tasks = np.repeat(["a", "b", "c"], [len(labels) for _, labels in parts])
+    quiet = kind(random_state=0).fit(X, y, tasks=tasks)
+    assert capsys.readouterr().err == ""
+    told = kind(random_state=0, verbose=True).fit(X, y, tasks=tasks)
+    shown = capsys.readouterr().err
+    assert kind.__name__ in shown
+    assert "3/3" in shown
+    for task in "abc":
+        np.testing.assert_array_equal(
+            told.task_metric(task).to_dense(), quiet.task_metric(task).to_dense()
+        )
+    told.save(tmp_path / "learner")
+    assert kind.load(tmp_path / "learner").verbose is True
+    with pytest.raises(ValueError, match="verbose='yes'"):
+        told.set_params(verbose="yes").partial_fit(*parts[0], task="a")

@@ -17,8 +17,9 @@ def book_address() -> str:
         addresses = metadata("lifelong-metric-learning").get_all("Project-URL") or []
     except PackageNotFoundError:  # used from its folder, without being installed
         return ""
-    named = dict(entry.split(", ", 1) for entry in addresses)
-    return named.get("Documentation", "").rstrip("/")
+    parts = [entry.partition(",") for entry in addresses]
+    named = {label.strip().lower(): address.strip() for label, _, address in parts}
+    return named.get("documentation", "").rstrip("/")
 
 
 class DocumentedMixin:
@@ -30,5 +31,5 @@ class DocumentedMixin:
     def _doc_link_template(self) -> str:
         address = book_address()
         module = type(self).__module__
-        page = f"{address}/book/api/{module.removeprefix('lml.')}.html"
+        page = f"{address}/book/api/{module.partition('.')[2]}.html"
         return f"{page}#{module}.{type(self).__name__}" if address else ""
