@@ -60,7 +60,9 @@ from lml.state import (
     unpack,
     write_state,
 )
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import dense
+from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import (
     Rule,
@@ -202,7 +204,7 @@ def _encoded(y: LabelsLike) -> tuple[Indices, list[Any]]:
     return codes, labels
 
 
-class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
+class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
     """A learner of tasks that arrive one after another.
 
     Any number of threads may read while one learns: an answer is that of the state before the
@@ -215,6 +217,7 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
     _kind: ClassVar[str]
     _state: _S | None = None
     random_state: Seed
+    verbose: bool = False  # a parameter of learners whose `fit` shows a bar
 
     @property
     def _lock(self) -> Any:
@@ -323,8 +326,10 @@ class BaseLifelongLearner(BaseEstimator, ABC, Generic[_S]):
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table.shape[1], columns)
-            for own, codes, labels, task in encoded:
-                state = self._learn_task(state, table[own], codes, labels, task)
+            with progress(type(self).__name__, len(encoded), self.verbose) as advance:
+                for own, codes, labels, task in encoded:
+                    state = self._learn_task(state, table[own], codes, labels, task)
+                    advance(1)
             self._state = state
         return self
 

@@ -61,7 +61,8 @@ class CodeLoss:
     constant: float
 
     def __call__(self, W: Floats) -> tuple[float, Floats]:
-        gradient = self.gram @ W @ self.gram - self.projected
+        gradient = self.gram @ W @ self.gram
+        gradient -= self.projected
         inner = np.vdot(W, gradient) - np.vdot(W, self.projected)
         return float(0.5 * inner + self.constant), gradient
 
@@ -89,26 +90,30 @@ def _proximal_step(
 ) -> tuple[Floats, float, Floats, float, Floats, Floats]:
     """Halve the step until the parabola at V lies above f at the proximal point P.
 
-    Returns P, its value, its gradient, the step, P - V and the change of the gradient.
+    Returns P, its value, its gradient, the step, P - V and the slope of (coding-screen).
     """
     for _ in range(100):
-        P = penalty.prox(V - step * gradient_V, step)
+        forward = -step * gradient_V
+        forward += V
+        P = penalty.prox(forward, step)
         move = P - V
         value, gradient = smooth(P)
-        turn = gradient - gradient_V
-        limit = np.vdot(move, move) / (2 * step)
-        if value_V is None:  # the gradient is affine: the bend is exact without values
-            bend = 0.5 * np.vdot(turn, move)
+        # the prox hands over an element of the subdifferential at P
+        slope = gradient - gradient_V
+        slope -= move / step
+        if value_V is None:  # the gradient is affine: both bends are exact without values
+            excess = 0.5 * np.vdot(slope, move)
             noise = 0.0
-            if bend > limit:
+            if excess > 0.0:
                 noise = float(8 * _EPS * np.linalg.norm(gradient_V) * np.linalg.norm(move))
         else:
-            bend = value - value_V - np.vdot(gradient_V, move)
+            excess = value - value_V - np.vdot(gradient_V, move)
+            excess -= np.vdot(move, move) / (2 * step)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
-        if bend <= limit + noise:
+        if excess <= noise:
             break
         step = step / 2
-    return P, value, gradient, step, move, turn
+    return P, value, gradient, step, move, slope
 
 
 # book/coding.ipynb#fista
@@ -154,21 +159,21 @@ def fista_iterates(
     while True:
         yield W, value, gradient, step, bound
         # the search point V runs ahead of W; an affine gradient runs with it
-        V = W + momentum * last
+        V = momentum * last
+        V += W
         if affine_gradient:
             value_V = None
-            gradient_V = gradient + momentum * change
+            gradient_V = momentum * change
+            gradient_V += gradient
         else:
             value_V, gradient_V = smooth(V)
-        P, value, gradient_P, step, move, turn = _proximal_step(
+        P, value, gradient_P, step, move, slope = _proximal_step(
             smooth, penalty, V, value_V, gradient_V, step
         )
         last = P - W
         change = gradient_P - gradient
         W = P
         gradient = gradient_P
-        # the prox hands over an element of the subdifferential at P
-        slope = turn - move / step
         bound = float(np.sqrt(np.vdot(slope, slope)))
         # the momentum of the next search point; none after a move uphill
         following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
@@ -410,14 +415,17 @@ def code_metric(
     start = start / 2 + start.T / 2
 
     smooth = code_loss(L, target)
+    squares = [np.sum(smooth.gram**2), np.sum(smooth.projected**2), smooth.constant]
+    overflow = not np.isfinite(squares).all()
     # the residual's unit, at least the rounding of L M L'; the step is 1 / ||A||^2
-    size = linalg.norm(smooth.gram, 2)
+    size = 0.0 if overflow else linalg.norm(smooth.gram, 2)
     rounding = _EPS * size * np.sqrt(2 * smooth.constant)
     scale = max(float(np.linalg.norm(smooth.projected)), rounding)
-    if (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
+    if overflow or (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
         raise ValueError(
             f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm"
-            f" {target.norm():.1e}: their squares vanish, rescale them"
+            f" {target.norm():.1e}: their squares {'overflow' if overflow else 'vanish'},"
+            " rescale them"
         )
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:

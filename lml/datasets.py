@@ -268,7 +268,7 @@ def _part_size(n_samples: int, size: float, argument: str) -> int:
 def _standardize(parts: list[Matrix]) -> list[Matrix]:
     """z-scores with statistics of the first part, then samples of unit length.
 
-    Derived in chapter 44 (loading), eq. (datasets-zscore).
+    Derived in chapter 45 (loading), eq. (datasets-zscore).
     """
     if len(parts[0]) < 2:
         raise ValueError("one training sample has no standard deviation: raise train_size to 2")
@@ -282,7 +282,7 @@ def _standardize(parts: list[Matrix]) -> list[Matrix]:
 def _tf_idf(parts: list[Matrix]) -> list[Matrix]:
     """tf-idf weights with document frequencies of the first part; samples of unit length.
 
-    Derived in chapter 44 (loading), eq. (datasets-tfidf).
+    Derived in chapter 45 (loading), eq. (datasets-tfidf).
     """
     parts = [sparse.csr_array(part, dtype=np.float64) for part in parts]
     weights = TfidfTransformer().fit(parts[0])
@@ -453,7 +453,7 @@ def make_embedding_stream(
 
     Notes
     -----
-    Derived in chapter 44 (loading), eq. (datasets-embedding).
+    Derived in chapter 45 (loading), eq. (datasets-embedding).
 
     Examples
     --------
@@ -570,7 +570,7 @@ def _parse_usps(contents: Sequence[bytes]) -> _Files:
 def _isolet_speakers(y: NDArray[np.int8]) -> NDArray[np.int16]:
     """Speaker 1..150 of every sample in UCI's order.
 
-    Derived in chapter 44 (loading), eq. (datasets-speaker).
+    Derived in chapter 45 (loading), eq. (datasets-speaker).
     """
     run = 1 + np.cumsum(np.diff(y, prepend=y[:1]) < 0)
     return np.where(run <= 120, run, run - 60).astype(np.int16)
@@ -677,7 +677,7 @@ def _parse_reviews(contents: Sequence[bytes], least: int = 5) -> _Files:
 def array_digest(arrays: Mapping[str, Any]) -> str:
     """SHA-256 over keys, types, shapes and bytes of arrays.
 
-    Derived in chapter 44 (loading), eq. (datasets-digest).
+    Derived in chapter 45 (loading), eq. (datasets-digest).
     """
     total = hashlib.sha256()
     for key in sorted(arrays):
@@ -1050,7 +1050,7 @@ def load_isolet_tasks(
 
     Notes
     -----
-    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 44 (loading), eq.
+    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 45 (loading), eq.
     (datasets-speaker). Paper: section V-B, tables II and IV.
     """
     one_of("rows", "speakers").check("grouping", grouping)
@@ -1103,7 +1103,7 @@ def load_sentiment_tasks(
 
     Notes
     -----
-    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 44 (loading), eqs.
+    Derived in chapter 2 (datasets), eq. (datasets-split); chapter 45 (loading), eqs.
     (datasets-zscore) and (datasets-tfidf). Paper: section V-B, tables II and IV.
     """
     one_of("words200", "raw").check("features", features)

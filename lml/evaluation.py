@@ -41,6 +41,7 @@ from lml.state import (
     unpack,
     write_state,
 )
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import dense, nbytes, stacked
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
@@ -333,7 +334,7 @@ class _Kept:
     classes: NDArray[Any]
 
 
-class LifelongKNeighborsClassifier(ClassifierMixin, BaseEstimator):
+class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbor classification of several tasks with one lifelong learner.
 
     Parameters

@@ -290,6 +290,8 @@ class LifelongMetricLearner(
         depend on it.
     random_state : int, RandomState or None, default=None
         Root of the seeds of all tasks.
+    verbose : bool, default=False
+        Whether a bar shows the progress of `fit` over the tasks, which needs tqdm.
 
     Attributes
     ----------
@@ -339,6 +341,7 @@ class LifelongMetricLearner(
         "shared_labels": flag(),
         "n_jobs": jobs(),
         "random_state": seed(),
+        "verbose": flag(),
     }
 
     def __init__(
@@ -351,6 +354,7 @@ class LifelongMetricLearner(
         shared_labels: bool = False,
         n_jobs: int | None = None,
         random_state: Seed = None,
+        verbose: bool = False,
     ) -> None:
         self.base_learner = base_learner
         self.sharing = sharing
@@ -359,6 +363,7 @@ class LifelongMetricLearner(
         self.shared_labels = shared_labels
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     def _learn_task(
         self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable

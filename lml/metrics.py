@@ -14,10 +14,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
+from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import dense, nbytes, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
@@ -629,6 +631,7 @@ class FactoredMetric:
 
         Derived in chapter 33 (metrics_factored), eq. (metrics-roles).
         """
+        _SIDE.check("role", role)
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
             return self._apply(X) if role == "query" else np.array(dense(X))
@@ -738,8 +741,9 @@ class MetricDistance:
 
 
 # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
+_SIDE = one_of("query", "reference")
 #: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
-ROLE = optional(one_of("query", "reference"))
+ROLE = optional(_SIDE)
 
 
 def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:
@@ -856,13 +860,19 @@ def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Ma
     return pairs[:, 0], pairs[:, 1]
 
 
+def _makes_frames(transformer: Any) -> bool:
+    """Whether `set_output`, or scikit-learn's configuration, asks for a data frame."""
+    own = getattr(transformer, "_sklearn_output_config", {}).get("transform")
+    return (own or get_config()["transform_output"]) != "default"
+
+
 def _learns_distance(estimator: Any) -> bool:
     """Whether `pair_distance` is offered."""
     return getattr(estimator, "metric_type", "distance") == "distance"
 
 
 # book/metrics_factored.ipynb#what-every-metric-learner-offers
-class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+class MetricLearnerMixin(DocumentedMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Reading methods of estimators with a fitted `metric_` and a class attribute `metric_type`.
 
     `metric_` is a `FactoredMetric`; `metric_type` is "similarity" (ranked by x'Mz) or
@@ -894,8 +904,7 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         role : {"query", "reference"} or None, default=None
             For an index of nearest neighbors: the nearest references of a query in `index_space_`
             are those of the metric as it was learned, indefinite or not. For a distance both
-            roles are the same. There may be more columns than `set_output` has names for: leave
-            it at its default.
+            roles are the same.
 
         Returns
         -------
@@ -903,13 +912,24 @@ class MetricLearnerMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             For a metric without identity part k is its rank, otherwise k = n_features
             (dense, also for sparse `X`).
 
+        Raises
+        ------
+        ValueError
+            If `set_output` asks for a data frame and a role gives other columns than have names.
+
         Notes
         -----
         Derived in chapter 33 (metrics_factored), eqs. (metrics-psd-factored), (metrics-root) and
         (metrics-roles).
         """
         check_is_fitted(self, "metric_")
-        return mapped_samples(self.metric_, self.metric_type, check_new_samples(self, X), role)
+        mapped = mapped_samples(self.metric_, self.metric_type, check_new_samples(self, X), role)
+        if role is not None and _makes_frames(self) and mapped.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"role={role!r} gives {mapped.shape[1]} columns, but there are names for"
+                f" {self._n_features_out}: use set_output(transform='default') with a role"
+            )
+        return mapped
 
     @property
     def components_(self) -> Floats:

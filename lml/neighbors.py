@@ -24,6 +24,7 @@ from lml.metrics import (
     FactoredMetric,
     fitted_metric,
 )
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import times_transpose
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 from lml.utils.validation import (
@@ -386,7 +387,7 @@ def retrieval_scores(
 
 
 # book/neighbors.ipynb#a-classifier
-class MetricKNeighborsClassifier(ClassifierMixin, BaseEstimator):
+class MetricKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     """k-nearest-neighbor classifier under a metric that it learns first.
 
     Parameters

@@ -19,8 +19,10 @@ from lml.utils.validation import real
 
 __all__ = ["OffDiagonalL1", "nearest_psd", "soft_threshold"]
 
-
 # book/penalties.ipynb#the-penalty-and-its-value
+_AT_LEAST_ZERO = real(0)
+
+
 @dataclass(frozen=True)
 class OffDiagonalL1:
     """The penalty strength * sum of |W_ij| over i != j.
@@ -54,7 +56,7 @@ class OffDiagonalL1:
     strength: float
 
     def __post_init__(self) -> None:
-        real(0).check("strength", self.strength)
+        _AT_LEAST_ZERO.check("strength", self.strength)
 
     def value(self, W: ArrayLike) -> float:
         """The penalty of a square matrix W (d, d), a float."""
@@ -83,7 +85,7 @@ class OffDiagonalL1:
         Derived in chapter 11 (penalties), eq. (penalties-soft). Paper: section IV-B, eq. 13.
         Positive semi-definiteness is not preserved, see nearest_psd.
         """
-        real(0).check("step", step)
+        _AT_LEAST_ZERO.check("step", step)
         return soft_threshold(np.asarray(W, dtype=float), step * self.strength)
 
     # book/penalties.ipynb#a-certificate-of-optimality
@@ -145,7 +147,7 @@ class OffDiagonalL1:
 # book/penalties.ipynb#the-proximal-operator-entry-by-entry
 def soft_threshold(W: Floats, threshold: float) -> Floats:
     """Soft threshold off the diagonal of a square array, eq. (penalties-soft); a new array."""
-    shrunk = W - np.clip(W, -threshold, threshold)
+    shrunk = W - W.clip(-threshold, threshold)
     np.fill_diagonal(shrunk, W.diagonal())
     return shrunk
 

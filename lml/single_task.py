@@ -29,6 +29,7 @@ from lml.metrics import (
     mapped_samples,
 )
 from lml.neighbors import accuracy, k_nearest
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.typing import Floats, LabelsLike, MatrixLike, WeightsLike
 from lml.utils.validation import (
     check_columns,
@@ -47,7 +48,7 @@ def _has_distances(learner: Any) -> bool:
     return getattr(learner, "metric_type_", "distance") == "distance"
 
 
-class TaskMetricsMixin:
+class TaskMetricsMixin(DocumentedMixin):
     """Reading methods of learners that have a metric for each task.
 
     The learner gives `task_metric(task)`, which is a `FactoredMetric` or an error that lists

@@ -21,6 +21,7 @@ from sklearn.metrics import roc_curve
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from lml.utils.documentation import DocumentedMixin
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
     as_labels,
@@ -320,7 +321,7 @@ def best_f_score(
 
 
 # book/weak_supervision.ipynb#decisions-and-probabilities
-class PairClassifier(ClassifierMixin, BaseEstimator):
+class PairClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     """Decide whether two samples are similar, by the calibrated scores of a fitted learner.
 
     Parameters
@@ -352,7 +353,8 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 43 (weak_supervision), eqs. (pairs-cost), (pairs-f) and (pairs-cllr). The
-    pairs of `fit` should be of samples that the learner has not learned from.
+    pairs of `fit` should be of samples that the learner has not learned from. It is pickled with
+    its learner.
 
     Examples
     --------
@@ -479,7 +481,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
 
 
 # book/weak_supervision.ipynb#samples-of-no-known-class
-class OpenSetClassifier(ClassifierMixin, BaseEstimator):
+class OpenSetClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     """Labels by a fitted classifier with references, or that a sample is of none of its classes.
 
     Parameters
@@ -499,8 +501,15 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
+    classes_ : ndarray
+        Labels of the classes that have references now; `outlier_label` is not one of them.
     threshold_ : float
         Least score of the nearest reference of a known sample.
+
+    Notes
+    -----
+    It is pickled with its classifier. To store it without pickle, save the classifier by itself
+    and keep ``threshold_``.
 
     Examples
     --------
@@ -553,8 +562,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         check_parameters(self)
         scores = self._nearest_scores(X)
         check_consistent_length(scores, y)
-        classes = self.classifier.classes_
-        known = set((classes if self.task is None else classes[self.task]).tolist())
+        known = set(self.classes_.tolist())
         signs = [1 if label in known else -1 for label in as_labels(y)]
         if len(set(signs)) < 2:
             raise ValueError(
@@ -566,6 +574,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         else:
             _, self.threshold_ = equal_error_rate(scores, signs)
         return self
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the known classes, those of references that came later too."""
+        classes = self.classifier.classes_
+        return classes if self.task is None else classes[self.task]
 
     def _where(self) -> dict[str, Any]:
         return {} if self.task is None else {"task": self.task}

@@ -398,3 +398,15 @@ def test_pickle_copies_and_fitting_again():
     np.testing.assert_array_equal(again.weights_, learner.weights_)
     learner.fit(X[:, :3], y, tasks=tasks)
     assert learner.n_features_in_ == 3
+
+
+def test_a_bar_counts_the_steps_and_changes_nothing(capsys):
+    X, y, names = table()
+    quiet = MultiTaskSCML(n_basis=5, n_steps=250, random_state=0).fit(X, y, tasks=names)
+    assert capsys.readouterr().err == ""
+    told = MultiTaskSCML(n_basis=5, n_steps=250, random_state=0, verbose=True)
+    told.fit(X, y, tasks=names)
+    assert "250/250" in capsys.readouterr().err
+    np.testing.assert_array_equal(told.weights_, quiet.weights_)
+    with pytest.raises(ValueError, match="verbose=2"):
+        told.set_params(verbose=2).fit(X, y, tasks=names)

@@ -343,8 +343,10 @@ def test_the_code_does_not_depend_on_the_size_of_dictionary_and_target():
 
 def test_numbers_that_overflow_are_an_error():
     L, M, _ = problem()
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match="=inf"):
-        code_metric(L, FactoredMetric.from_dense(1e160 * M), 0.1)
+    for size, target_size in ((1.0, 1e160), (1e80, 1.0), (1e200, 1.0)):
+        said = r"dictionary has numbers up to .*, target has the norm .*: their squares overflow"
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match=said):
+            code_metric(size * L, FactoredMetric.from_dense(target_size * M), 0.1)
 
 
 @pytest.mark.parametrize(("size", "target_size"), [(1e-150, 1.0), (1.0, 1e-170)])

@@ -539,19 +539,6 @@ def test_components_give_the_columns_of_transform(alpha):
     assert learner.get_feature_names_out().tolist() == [f"learner{i}" for i in range(len(L))]
 
 
-@pytest.mark.parametrize(("alpha", "r"), [(0.5, 3), (0.0, 3), (0.0, 2 * D)])
-def test_inner_products_of_queries_and_references_are_the_similarities(alpha, r):
-    metric = FactoredMetric(alpha, RNG.normal(size=(r, D)), RNG.normal(size=(r, r)))
-    learner = Learner(metric).fit(X)
-    learner.metric_type = "similarity"
-    asked = learner.transform(X, role="query")
-    listed = learner.transform(sparse.csr_array(Z), role="reference")
-    np.testing.assert_allclose(asked @ listed.T, X @ metric.to_dense() @ Z.T, atol=1e-12)
-    assert asked.shape[1] == min(r, D) if alpha == 0 else D
-    assert not np.shares_memory(learner.transform(X, role="reference"), X)
-    assert learner.index_space_ == "inner product"
-
-
 def test_names_of_columns_need_no_square_array():
     metric = FactoredMetric(1.0, sparse.random_array((3, 6000), density=0.01, rng=0), np.ones(3))
     learner = Learner(metric)

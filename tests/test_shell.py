@@ -323,3 +323,25 @@ def test_names_of_columns_and_labels_of_classes_are_tuples_without_repetitions()
     assert not any(map(columns, [["a", "b"], ("a", "a"), ("a", 3), "ab", None]))
     assert all(map(labels, [("a", 3), (("a", 1), None), ()]))
     assert not any(map(labels, [["a", 3], ("a", "a"), "ab", None]))
+
+
+@pytest.mark.parametrize("kind", [LifelongMetricLearner, LifelongPLDA])
+def test_a_bar_counts_the_tasks_and_changes_nothing(kind, capsys, tmp_path):
+    parts = [make_task(seed) for seed in range(3)]
+    X = np.concatenate([samples for samples, _ in parts])
+    y = np.concatenate([labels for _, labels in parts])
+    tasks = np.repeat(["a", "b", "c"], [len(labels) for _, labels in parts])
+    quiet = kind(random_state=0).fit(X, y, tasks=tasks)
+    assert capsys.readouterr().err == ""
+    told = kind(random_state=0, verbose=True).fit(X, y, tasks=tasks)
+    shown = capsys.readouterr().err
+    assert kind.__name__ in shown
+    assert "3/3" in shown
+    for task in "abc":
+        np.testing.assert_array_equal(
+            told.task_metric(task).to_dense(), quiet.task_metric(task).to_dense()
+        )
+    told.save(tmp_path / "learner")
+    assert kind.load(tmp_path / "learner").verbose is True
+    with pytest.raises(ValueError, match="verbose='yes'"):
+        told.set_params(verbose="yes").partial_fit(*parts[0], task="a")

@@ -427,6 +427,7 @@ def test_a_sample_far_from_all_references_gets_the_label_of_outliers():
     assert model.predict([[2.0], [8.1], [7.9], [-3.0]]).tolist() == ["a", ("b", 1), "none", "none"]
     np.testing.assert_allclose(model.decision_function([[3.0], [9.0]]), [-5.0, 3.0])
     assert known.predict([[-3.0]]).tolist() == ["a"]  # nothing of it has changed
+    assert model.classes_.tolist() == known.classes_.tolist() == ["a", ("b", 1)]
     assert on_a_line(threshold="f_score")[1].threshold_ == -4.0
     there = pickle.loads(pickle.dumps(model))
     assert there.predict([[7.9]]).tolist() == ["none"]
@@ -452,7 +453,7 @@ def test_a_classifier_that_gives_distances_before_its_neighbors_is_refused():
         OpenSetClassifier(known).fit([[1.0], [5.0]], ["a", "c"])
 
 
-def test_a_class_that_is_enrolled_later_is_known_without_another_fit():
+def test_a_class_that_is_enrolled_later_is_known_without_another_fit(tmp_path):
     rng = np.random.default_rng(0)
     centers = 10 * np.concatenate([np.eye(8), -np.eye(8)])[:14]
     y = np.repeat(np.arange(14), 30)
@@ -469,3 +470,10 @@ def test_a_class_that_is_enrolled_later_is_known_without_another_fit():
     reader.partial_fit(samples[new], y[new], task="t")
     assert np.mean(model.predict(samples[asked & (y == 13)]) == 13) > 0.8
     assert np.mean(model.predict(samples[asked & (y == 12)]) == -1) > 0.8
+    assert model.classes_.tolist() == [*range(12), 13]
+    # without pickle: the classifier by itself, and the threshold
+    reader.save(tmp_path / "classifier")
+    again = OpenSetClassifier(LifelongKNeighborsClassifier.load(tmp_path / "classifier"))
+    again.set_params(task="t", outlier_label=-1).threshold_ = model.threshold_
+    assert again.predict(samples).tolist() == model.predict(samples).tolist()
+    assert again.classes_.tolist() == model.classes_.tolist()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -31,9 +31,11 @@ from lml.scml import (
 )
 from lml.triplets import nearest_triplets
 from lml.utils.linalg import times_transpose
+from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, MatrixLike, Seed
 from lml.utils.validation import (
     check_parameters,
+    flag,
     optional,
     real,
     seed,
@@ -156,6 +158,7 @@ def joint_dual_averaging(
     gamma: float | None = None,
     n_steps: int = 60_000,
     random_state: Seed = None,
+    advance: Callable[[int], object] | None = None,
 ) -> tuple[Floats, Floats]:
     """Weights of common directions for several tasks by regularised dual averaging.
 
@@ -175,6 +178,8 @@ def joint_dual_averaging(
         Triplets drawn, of a task drawn uniformly.
     random_state : int, RandomState instance or None, default=None
         Draws tasks and triplets.
+    advance : callable, optional
+        Told at each check how many steps it comes after, as a bar of progress is.
 
     Returns
     -------
@@ -225,6 +230,8 @@ def joint_dual_averaging(
         history.append(np.mean(hinges) + beta * np.linalg.norm(weights, axis=0).sum())
         if history[-1] <= min(history):
             best = weights
+        if advance is not None:
+            advance(last - first)
     return best, np.array(history)
 
 
@@ -260,6 +267,8 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         Nearest samples of other classes that each sample forms triplets with.
     random_state : int, RandomState instance or None, default=None
         Seed of k-means and of the draws.
+    verbose : bool, default=False
+        Whether a bar shows the progress, which needs tqdm.
 
     Attributes
     ----------
@@ -308,6 +317,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         "n_targets": whole(1),
         "n_impostors": whole(1),
         "random_state": seed(),
+        "verbose": flag(),
     }
 
     def __init__(
@@ -319,6 +329,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         n_targets: int = 3,
         n_impostors: int = 10,
         random_state: Seed = None,
+        verbose: bool = False,
     ) -> None:  # fmt: skip
         self.n_basis = n_basis
         self.beta = beta
@@ -327,6 +338,7 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         self.n_targets = n_targets
         self.n_impostors = n_impostors
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Learn the weights of all tasks together.
@@ -375,9 +387,10 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
         ]
         gamma = _joint_gamma(projections, triplets, self.gamma)
         beta_max = _joint_beta_max(projections, triplets)
-        weights, history = joint_dual_averaging(
-            projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng
-        )
+        with progress("MultiTaskSCML", self.n_steps, self.verbose) as advance:
+            weights, history = joint_dual_averaging(
+                projections, triplets, self.beta * beta_max, gamma, self.n_steps, rng, advance
+            )
         zero = [name for name, own in zip(names, weights) if not own.any()]
         if zero:
             warnings.warn(

@@ -92,6 +92,8 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         Folds of the validation within a visit.
     random_state : int, RandomState or None, default=None
         Seed of the folds.
+    verbose : bool, default=False
+        Whether a bar shows the progress of `fit` over the tasks, which needs tqdm.
 
     Attributes
     ----------
@@ -151,6 +153,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         "max_old_tasks": optional(whole(1)),
         "n_folds": whole(2),
         "random_state": seed(),
+        "verbose": flag(),
     }
 
     def __init__(
@@ -164,6 +167,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         max_old_tasks: int | None = 32,
         n_folds: int = 5,
         random_state: Seed = None,
+        verbose: bool = False,
     ) -> None:
         self.n_components = n_components
         self.regularization = regularization
@@ -173,6 +177,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         self.max_old_tasks = max_old_tasks
         self.n_folds = n_folds
         self.random_state = random_state
+        self.verbose = verbose
 
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
         """A task that comes back may bring one class, or one sample."""

@@ -205,7 +205,7 @@ def load_speaker_tasks(
 
     Notes
     -----
-    Derived in chapter 44 (loading), eq. (datasets-speaker).
+    Derived in chapter 45 (loading), eq. (datasets-speaker).
     """
     rng = np.random.RandomState(random_state)
     (arrays,) = load_arrays("isolet", download_if_missing)

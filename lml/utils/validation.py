@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import numbers
 import sys
 import warnings
@@ -119,7 +120,7 @@ def real(
     """Rule for a number in [least, most], without least if `above`, without most if `below`."""
 
     def allows(value: Any) -> bool:
-        if not is_real(value) or not (infinite or np.isfinite(float(value))):
+        if not is_real(value) or not (infinite or math.isfinite(value)):
             return False
         large_enough = value > least if above else value >= least
         return bool(large_enough and (value < most if below else value <= most))

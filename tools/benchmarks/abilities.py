@@ -96,7 +96,9 @@ CLAIMS = [
      "(view()).set_output(transform='pandas').transform(X)"
      ".columns",
      "fitted().set_output(transform='pandas').transform(X).columns"),
-    ("a bar of progress", "L(verbose=True).fit(X, y)", "L(verbose=True).fit(X, y)"),
+    ("a bar of progress",
+     "L(verbose=True).fit(X, y, **({'tasks': ['t'] * 60} if of else {}))",
+     "L(verbose=True).fit(X, y)"),
 ]  # fmt: skip
 
 
