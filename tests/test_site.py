@@ -106,6 +106,30 @@ def test_the_api_page_has_a_line_for_each_public_name_and_each_module():
     assert {f"book/api/{name}" for name in names[len(lml.__all__) :]} == pages
 
 
+@pytest.mark.parametrize("name", [n for n in lml.__all__ if isinstance(getattr(lml, n), type)])
+def test_the_page_of_a_class_names_all_that_it_inherits(name):
+    cls, lines = getattr(lml, name), []
+    lml_api.list_inherited(None, "class", f"lml.{name}", cls, None, lines)
+    text = "\n".join(lines)
+    listed = re.findall(r"^- (?::py:obj:`|``)(\w+)", text, re.M)
+    _, _, theirs = text.partition("- from scikit-learn: ")
+    listed += re.findall(r"``(\w+)``", theirs)
+    expected = {n for n in dir(cls) if not n.startswith("_") and n not in vars(cls)}
+    expected -= {n for n in expected if re.fullmatch(r"set_\w+_request", n)}
+    assert sorted(listed) == sorted(expected)
+
+
+def test_the_arguments_of_a_method_are_listed_without_defaults():
+    class Learner:
+        def visit(self, X, y=None, *, task=1):
+            """Learn."""
+
+        size = property(len)
+
+    assert lml_api.call(Learner.visit) == "(X, y, *, task)"
+    assert lml_api.call(Learner.size) == ""
+
+
 @pytest.mark.parametrize(
     ("module", "name", "line"),
     [

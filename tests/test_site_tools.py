@@ -147,6 +147,38 @@ def test_chapters_are_bound_with_links_between_them(site, tmp_path, capsys, monk
 
 
 @in_browser
+def test_the_tags_of_the_chapters_are_one_tree(site, tmp_path):
+    table = "<table><tr><th>{0}</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    break_page = '<div style="break-before: page"></div>'
+    links = '<p><a href="b.html">there</a> <a href="#end">below</a>'
+    folder = site(
+        a=f'{table.format("head of a")}{links}{break_page}<h2 id="end">The end</h2>',
+        b=f'<p><a href="a.html">back</a>{break_page}{table.format("head of b")}',
+    )
+    pdf.main(["a", "b", "--site", str(folder), "--out", str(tmp_path / "out")])
+    volume = PdfReader(tmp_path / "out" / pdf.VOLUME)
+    tree = volume.root_object["/StructTreeRoot"]
+    assert volume.root_object["/MarkInfo"]["/Marked"]
+    assert [document.get_object()["/S"] for document in tree["/K"]] == ["/Document"] * 3
+    numbers = tree["/ParentTree"]["/Nums"]
+    places = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    assert list(places) == sorted(places) == list(range(tree["/ParentTreeNextKey"]))
+    for page in volume.pages:
+        for mark, element in enumerate(places[page["/StructParents"]].get_object()):
+            assert element["/Pg"] == page
+            assert mark in pdf.many(element.get_object(), "/K")
+        for link in page.get("/Annots", []):
+            element = places[link.get_object()["/StructParent"]].get_object()
+            said = [kid for kid in pdf.many(element, "/K") if isinstance(kid, dict)]
+            assert link.get_object() in [kid["/Obj"] for kid in said if "/Obj" in kid]
+    names = tree["/IDTree"]["/Names"]
+    assert len(names) == 8
+    for name, element in zip(names[::2], names[1::2], strict=True):
+        assert element.get_object()["/ID"] == name
+        assert element.get_object()["/S"] == "/TH"
+
+
+@in_browser
 def test_axe_names_what_shuts_readers_out(site):
     pale = '<p style="color: #bbb; background: #fff">Pale</p>'
     picture = '<img src="logo.svg">'

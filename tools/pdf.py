@@ -2,8 +2,9 @@
 
 Headless Chromium prints each page with the style for paper (book/_static/lml.css): equations,
 fonts, an outline of the sections and tags come along. pypdf binds the files: links from chapter
-to chapter lead to pages of the volume, chapters and sections are its bookmarks, and a list of
-contents stands in front. The site gets a link to the volume beside its downloads.
+to chapter lead to pages of the volume, chapters and sections are its bookmarks, their tags become
+one tree, and a list of contents stands in front. The site gets a link to the volume beside its
+downloads.
 
 Usage: ``python tools/pdf.py [--site _build/html] [--out _build/pdf] [NAME ...]``. Names of pages
 limit the volume to them.
@@ -22,13 +23,16 @@ from urllib.parse import unquote, urldefrag, urlparse
 import yaml
 from browser import browser_path, launch, open_page, serve
 from playwright.sync_api import Page
-from pypdf import PdfReader, PdfWriter
+from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import (
     ArrayObject,
+    BooleanObject,
     DictionaryObject,
+    IndirectObject,
     NameObject,
     NullObject,
     NumberObject,
+    PdfObject,
     TextStringObject,
 )
 from tangle import ROOT, toc_files
@@ -138,11 +142,13 @@ def destination(writer: PdfWriter, page: int, left: object, top: object) -> Arra
 def bind(front: Chapter, chapters: list[Chapter], base: str) -> tuple[PdfWriter, int]:
     """The volume, and how many of its links lead nowhere in it."""
     writer = PdfWriter()
+    tags = Tags(writer)
     places: dict[tuple[str, str], ArrayObject] = {}
     for chapter in [front, *chapters]:
         reader = PdfReader(chapter.file)
         start = len(writer.pages)
         writer.append(reader, import_outline=False)
+        tags.add(reader, writer.pages[start:])
         places[chapter.name, ""] = destination(writer, start, None, None)
         for anchor, there in reader.named_destinations.items():
             page = start + reader.get_destination_page_number(there)
@@ -161,8 +167,81 @@ def bind(front: Chapter, chapters: list[Chapter], base: str) -> tuple[PdfWriter,
     writer.add_metadata({"/Title": front.title})
     writer.root_object[NameObject("/Lang")] = TextStringObject("en")
     writer.page_mode = "/UseOutlines"
+    tags.finish()
     writer.compress_identical_objects(remove_unreferenced=True)
     return writer, lost
+
+
+class Tags:
+    """The tags of the chapters as one tree, which a screen reader goes by.
+
+    A page and its links name their places in a list of their file by number. In the volume the
+    lists stand one behind the other, so the numbers of a chapter grow by the length of those before
+    it. Names of table heads get that number in front.
+    """
+
+    def __init__(self, writer: PdfWriter) -> None:
+        self.writer = writer
+        self.root = DictionaryObject({NameObject("/Type"): NameObject("/StructTreeRoot")})
+        self.here = writer._add_object(self.root)
+        self.documents = ArrayObject()
+        self.places = ArrayObject()
+        self.heads: dict[str, IndirectObject] = {}
+        self.next = 0
+
+    def add(self, reader: PdfReader, pages: list[PageObject]) -> None:
+        """Take in the tags of a chapter whose pages are in the volume already."""
+        theirs = reader.root_object["/StructTreeRoot"]
+        document = theirs["/K"].clone(self.writer)  # its pages are those of the volume
+        document[NameObject("/P")] = self.here
+        self.documents.append(document.indirect_reference)
+        numbers, places = theirs["/ParentTree"]["/Nums"][::2], theirs["/ParentTree"]["/Nums"][1::2]
+        for number, place in zip(numbers, places, strict=True):
+            self.places += [NumberObject(self.next + number), place.clone(self.writer)]
+        for page, printed in zip(pages, reader.pages, strict=True):
+            number = NumberObject(self.next + printed["/StructParents"])  # pypdf leaves it out
+            page[NameObject("/StructParents")] = number
+            for annotation in page.get("/Annots", []):
+                link = annotation.get_object()
+                link[NameObject("/StructParent")] = NumberObject(self.next + link["/StructParent"])
+        self.rename(document)
+        self.next += theirs["/ParentTreeNextKey"]
+
+    def rename(self, element: DictionaryObject) -> None:
+        """Tell apart the table heads below an element, and where cells name them."""
+        if "/ID" in element:
+            name = f"{self.next:06}-{element['/ID']}"
+            element[NameObject("/ID")] = TextStringObject(name)
+            self.heads[name] = element.indirect_reference
+        for said in many(element, "/A"):
+            if "/Headers" in said:
+                names = [f"{self.next:06}-{head}" for head in said["/Headers"]]
+                said[NameObject("/Headers")] = ArrayObject(map(TextStringObject, names))
+        for kid in many(element, "/K"):
+            if isinstance(kid, DictionaryObject):
+                self.rename(kid)
+
+    def finish(self) -> None:
+        """Write the tree into the volume."""
+        heads = ArrayObject()
+        for name in sorted(self.heads):
+            heads += [TextStringObject(name), self.heads[name]]
+        said = {
+            "/K": self.documents,
+            "/ParentTree": DictionaryObject({NameObject("/Nums"): self.places}),
+            "/ParentTreeNextKey": NumberObject(self.next),
+            "/IDTree": DictionaryObject({NameObject("/Names"): heads}),
+        }
+        self.root.update({NameObject(key): value for key, value in said.items()})
+        marked = DictionaryObject({NameObject("/Marked"): BooleanObject(True)})
+        self.writer.root_object[NameObject("/MarkInfo")] = marked
+        self.writer.root_object[NameObject("/StructTreeRoot")] = self.here
+
+
+def many(element: DictionaryObject, key: str) -> list[PdfObject]:
+    """What stands under a key, whether it is one thing or a list."""
+    value = element.get(key, ArrayObject()).get_object()
+    return [one.get_object() for one in (value if isinstance(value, list) else [value])]
 
 
 def add_bookmarks(writer: PdfWriter, reader: PdfReader, outline: list, start: int, parent) -> None:

@@ -4,7 +4,8 @@ Each module has a page of its own, ``book/api/NAME.md``, which holds its title; 
 say is added here. The API page itself lists the public names, one line each. In docstrings,
 "Derived in chapter 7 (oasis), eq. (oasis-update)" becomes links to the chapter and the
 equation, and plain mathematics such as ||M*|| stays plain. A link "[source]" leads to the
-section of the book in which the code is told.
+section of the book in which the code is told. Below the docstring of a class stand the methods that
+it inherits, one line each, with links to the pages that describe them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ EQUATIONS = re.compile(r"(eqs?\.\s+)(\([\w:-]+\)(?:(?:,\s+and|,|\s+and)\s+\([\w:
 MARKUP = re.compile(r"(?P<quoted>`+[^`]+`+)|(?P<sign>\||(?<=\w)[*_](?!\w))")
 ENUMERATION = re.compile(r"^( *)(?=[A-Za-z]\.(?: |$))")
 PARAMETER = re.compile(r"\s*[*\w, ]+ : ")
+ROUTING = re.compile(r"set_\w+_request")
 ANCHOR = re.compile(r" *# book/([\w/]+)\.ipynb#([\w-]*)")
 MODULE = """
 From the chapter [](/{file}.ipynb).
@@ -147,7 +149,7 @@ def link_sources(app, config) -> None:
 
 def skip_generated(app, what, name, obj, skip, options) -> bool | None:
     """Leave out what scikit-learn adds for metadata routing, and fields that say nothing."""
-    routing = re.fullmatch(r"set_\w+_request", name)
+    routing = ROUTING.fullmatch(name)
     field = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
     return True if routing or field else None
 
@@ -160,6 +162,55 @@ def keep_mathematics(app, what, name, obj, options, lines) -> None:
         if not example and not PARAMETER.match(line):
             line = MARKUP.sub(lambda m: m["quoted"] or "\\" + m["sign"], line)
             lines[index] = ENUMERATION.sub(r"\1\\", line)
+
+
+def described(owner: type, name: str) -> bool:
+    """Whether a member of a class has a place of its own on an API page."""
+    module = importlib.import_module(owner.__module__)
+    member = vars(owner)[name]
+    return owner.__name__ in getattr(module, "__all__", ()) and bool(inspect.getdoc(member))
+
+
+def call(member) -> str:
+    """The arguments of a method without their defaults."""
+    member = getattr(member, "__func__", member)  # of a class method
+    if not inspect.isfunction(member):
+        return ""
+    said: list[str] = []
+    for name, argument in list(inspect.signature(member).parameters.items())[1:]:
+        if argument.kind is argument.KEYWORD_ONLY and "*" not in said:
+            said.append("*")
+        said.append(name)
+    return f"({', '.join(said)})"
+
+
+def inherited(cls: type) -> list[tuple[type, str]]:
+    """Public methods and properties that a class has from others, with the class they are from."""
+    known, found = set(vars(cls)), []
+    for owner in cls.__mro__[1:]:
+        names = [name for name in vars(owner) if name not in known and not name.startswith("_")]
+        known.update(vars(owner))
+        if owner.__module__.partition(".")[0] in ("lml", "sklearn"):
+            found += [(owner, name) for name in names if not ROUTING.fullmatch(name)]
+    return found
+
+
+def list_inherited(app, what, name, obj, options, lines) -> None:
+    """Below the docstring of a class: what it inherits, one line each."""
+    if what != "class" or not (members := inherited(obj)):
+        return
+    lines += ["", ".. rubric:: Inherited", ""]
+    for owner, member in members:
+        if owner.__module__.startswith("lml."):
+            where = f"{owner.__module__}.{owner.__name__}.{member}"
+            link = f":py:obj:`{member} <{where}>`" if described(owner, member) else f"``{member}``"
+            text = [f"{link}\\ ``{args}``" if (args := call(vars(owner)[member])) else link]
+            said = [first_line(vars(owner)[member])]
+            keep_mathematics(app, "method", where, None, None, said)
+            lines.append(f"- {': '.join(filter(None, text + said))}")
+    if theirs := [f"``{member}``" for owner, member in members if "sklearn" in owner.__module__]:
+        lines.append(f"- from scikit-learn: {', '.join(sorted(theirs))}")
+    lines.append("")
 
 
 def link_derivations(app, what, name, obj, options, lines) -> None:
@@ -181,4 +232,5 @@ def setup(app):
     app.connect("autodoc-skip-member", skip_generated)
     app.connect("autodoc-process-docstring", keep_mathematics, priority=90)
     app.connect("autodoc-process-docstring", link_derivations, priority=100)
+    app.connect("autodoc-process-docstring", list_inherited, priority=900)  # after numpydoc
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
