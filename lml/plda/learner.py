@@ -236,7 +236,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         most = self.n_components
         basis = visit_basis(X, y, state.dictionary, most, self.regularization, rng)
         if len(basis) > most:
-            A = basis @ state.dictionary.T
+            A = basis @ state.dictionary.reshape(-1, state.n_features).T  # no rows at first
             known = state.tasks.get(task)
             before = None if known is None else (moved_moments(known.moments, A), known.mean)
             own, _ = Visit(X=X, codes=y, labels=labels, basis=basis, before=before).moments()
