@@ -34,9 +34,9 @@ from lml.plda.statistics import (
     PLDAState,
     TaskMemory,
     leading_span,
+    mean_scatters,
     moved_moments,
     moved_sums,
-    together,
     visit_basis,
 )
 from lml.single_task import TaskMetricsMixin
@@ -130,6 +130,10 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     (plda-alike) and (plda-agree). Tasks that share form a family (`TaskMemory.family`); samples of
     old tasks are never needed. Not in the paper; the metric of a task has its form L' W_t L
     (section III-C, eq. 4). A metric that `task_metric` gave does not change when more is learned.
+
+    Take it rather than `LifelongMetricLearner` where each class is one cloud, as frozen embeddings
+    often are, or where labels are shared. It keeps d^2 numbers of each task, and where classes
+    have several shapes it is no better.
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -246,7 +250,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
             family = 0 if self.own_weight != "auto" else known.family if known else -1
             one = TaskSums.of([own], self.shared_labels)
             pools[family] = pools[family].plus(own) if family in pools else one
-            T = leading_span(together(pools.values()), self.regularization, most)
+            T = leading_span(mean_scatters(pools.values()), self.regularization, most)
             basis = orthonormal_rows(T @ basis)
         elif len(basis) == len(state.dictionary):
             return state  # the samples have no other directions

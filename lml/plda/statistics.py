@@ -28,9 +28,9 @@ __all__ = [
     "PLDAState",
     "TaskMemory",
     "leading_span",
+    "mean_scatters",
     "moved_moments",
     "moved_sums",
-    "together",
     "visit_basis",
 ]
 
@@ -263,7 +263,7 @@ class PLDAState(LearnerState):
         }
 
 
-def together(pools: Iterable[TaskSums]) -> Scatters:
+def mean_scatters(pools: Iterable[TaskSums]) -> Scatters:
     """Mean scatters of the tasks of several families, each with its number of tasks."""
     pools = list(pools)
     n_tasks = sum(pool.size for pool in pools)
