@@ -16,7 +16,13 @@ from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
 from lml.neighbors import k_nearest
 from lml.plda import LifelongPLDA
-from lml.plda.model import LogRatioMetric, log_ratio_coefficients, shrunken_variances
+from lml.plda.model import (
+    LogRatioMetric,
+    Scatters,
+    class_axes,
+    log_ratio_coefficients,
+    shrunken_variances,
+)
 
 
 def one_way(X, y, mean_of_task, tables):
@@ -540,3 +546,20 @@ def test_class_means_of_single_samples_leave_the_variances_finite():
     between = learner.task_metric("t").between
     assert np.isfinite(between).all()
     assert between.min() >= 0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 6])
+def test_axes_are_those_of_the_directions_in_which_class_means_differ(rank):
+    rng = np.random.default_rng(rank)
+    A, B = rng.normal(size=(6, 9)), rng.normal(size=(6, rank))
+    within, between, ridge, noise = A @ A.T / 9, B @ B.T, 0.7, 0.4
+    omega = within + ridge * np.eye(6)
+    V, psi = class_axes(Scatters(within, between, noise), ridge)
+    np.testing.assert_allclose(V.T @ omega @ V, np.eye(6), atol=1e-10)
+    inside = linalg.orth(linalg.inv(omega) @ B)  # (6, rank)
+    left = inside.T @ (between - noise * within) @ inside
+    expected = np.zeros(6)
+    expected[:rank] = linalg.eigvals(linalg.inv(inside.T @ omega @ inside) @ left).real
+    np.testing.assert_allclose(psi, np.sort(np.maximum(expected, 0.0))[::-1], atol=1e-10)
+    apart = V[:, :rank].T @ (between - noise * within) @ V[:, :rank]
+    np.testing.assert_allclose(apart, np.diag(np.diagonal(apart)), atol=1e-10)

@@ -65,7 +65,7 @@ def test_the_rule_of_means_gives_the_likeliest_class():
 
 def visit_of(X, y):
     return Visit(
-        X=X, codes=y, labels=list(range(y.max() + 1)), basis=np.eye(X.shape[1]), known=None
+        X=X, codes=y, labels=list(range(y.max() + 1)), basis=np.eye(X.shape[1]), before=None
     )
 
 

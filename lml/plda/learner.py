@@ -29,7 +29,16 @@ from lml.plda.model import (
     shrunken_variances,
 )
 from lml.plda.selection import Choice, Selection, Visit
-from lml.plda.statistics import STATE_FIELDS, PLDAState, TaskMemory, leading_span, visit_basis
+from lml.plda.statistics import (
+    STATE_FIELDS,
+    PLDAState,
+    TaskMemory,
+    leading_span,
+    mean_scatters,
+    moved_moments,
+    moved_sums,
+    visit_basis,
+)
 from lml.single_task import TaskMetricsMixin
 from lml.state import RecordField
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
@@ -124,6 +133,10 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     old tasks are never needed. Not in the paper; the metric of a task has its form L' W_t L
     (section III-C, eq. 4). A metric that `task_metric` gave does not change when more is learned.
 
+    Take it rather than `LifelongMetricLearner` where each class is one cloud, as frozen embeddings
+    often are, or where labels are shared. It keeps d^2 numbers of each task, and where classes
+    have several shapes it is no better.
+
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
     is interrupted changes nothing. `save` and `load` keep a learner in a file.
@@ -187,19 +200,16 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     def _learn_task(
         self, state: PLDAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> PLDAState:
-        """The state after a visit: dictionary, family, statistics, dictionary again."""
+        """The state after a visit: the dictionary, the task's family, its statistics."""
         chooses = 1 < len(labels) < len(y)  # not with one class or one sample of a known task
-        rho = self.regularization
         rng = np.random.default_rng(state.seeds(task))
-        # the dictionary, with the directions of the new samples
         if chooses and not self._rests(state):
-            basis = visit_basis(X, y, state.dictionary, self.n_components, rho, rng)
-            if len(basis) > len(state.dictionary):
-                state = state.in_rows(basis)
+            state = self._moved(state, X, y, labels, task, rng)
         # with which family of the other tasks to share, and how much
         others = state.without(task)
         known = state.tasks.get(task)
-        visit = Visit(X=X, codes=y, labels=labels, basis=state.dictionary, known=known)
+        before = None if known is None else (known.moments, known.mean)
+        visit = Visit(X=X, codes=y, labels=labels, basis=state.dictionary, before=before)
         new = 1 + max(others.sums(self.shared_labels), default=-1)
         if known is None or chooses:
             choice = self._selection().validate(visit, self._open_families(others), new, rng)
@@ -214,18 +224,42 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
             moments=moments,
             **choice._asdict(),
         )
-        state = state.visited(task, memory, self.shared_labels)
-        # the rows that say most of all tasks
-        if len(state.dictionary) > self.n_components:
-            T = leading_span(state.together(self.shared_labels), rho, self.n_components)
-            state = state.in_rows(orthonormal_rows(T @ state.dictionary))
-        return state
+        return state.visited(task, memory, self.shared_labels)
 
     def _rests(self, state: PLDAState) -> bool:
         """Whether a visit leaves the dictionary as it is, because it has moved not long ago."""
         if self.max_old_tasks is None or len(state.dictionary) != self.n_components:
             return False
-        return state.rested + 1 < len(state.tasks) / self.max_old_tasks
+        return state.rested < len(state.tasks) / self.max_old_tasks
+
+    def _moved(
+        self,
+        state: PLDAState,
+        X: Matrix,
+        y: Indices,
+        labels: list[Any],
+        task: Hashable,
+        rng: np.random.Generator,
+    ) -> PLDAState:
+        """The state in rows that say most of all tasks and of the new samples, eq. (plda-span)."""
+        most = self.n_components
+        basis = visit_basis(X, y, state.dictionary, most, self.regularization, rng)
+        if len(basis) > most:
+            A = basis @ state.dictionary.reshape(-1, state.n_features).T  # no rows at first
+            known = state.tasks.get(task)
+            before = None if known is None else (moved_moments(known.moments, A), known.mean)
+            own, _ = Visit(X=X, codes=y, labels=labels, basis=basis, before=before).moments()
+            # the task joins its family; one that may choose is alone until it has chosen
+            sums = state.without(task).sums(self.shared_labels)
+            pools = {f: moved_sums(pool, state.n_features, A) for f, pool in sums.items()}
+            family = 0 if self.own_weight != "auto" else known.family if known else -1
+            one = TaskSums.of([own], self.shared_labels)
+            pools[family] = pools[family].plus(own) if family in pools else one
+            T = leading_span(mean_scatters(pools.values()), self.regularization, most)
+            basis = orthonormal_rows(T @ basis)
+        elif len(basis) == len(state.dictionary):
+            return state  # the samples have no other directions
+        return state.in_rows(basis)
 
     def _open_families(self, state: PLDAState) -> dict[int, TaskSums]:
         """Families that a task may share with: the largest, of those the latest."""

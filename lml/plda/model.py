@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
+from scipy.linalg import lapack
 from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.base import Record
@@ -406,6 +407,8 @@ class TaskSums(NamedTuple):
         Number of tasks.
     total : Scatters
         Sums of S_t, B_t and a_t.
+    trace : float
+        Sum of the traces of S_t in the input space.
     joined : Moments or None
         Of all samples, those of one label together, where labels are shared.
 
@@ -416,13 +419,19 @@ class TaskSums(NamedTuple):
 
     size: int
     total: Scatters
+    trace: float
     joined: Moments | None
 
     @classmethod
     def of(cls, moments: Sequence[Moments], shared_labels: bool) -> Self:
         """The sums over tasks, at least one, with such moments."""
         first, *others = moments
-        one = cls(size=1, total=first.scatters, joined=first if shared_labels else None)
+        one = cls(
+            size=1,
+            total=first.scatters,
+            trace=first.trace / first.scale,
+            joined=first if shared_labels else None,
+        )
         return reduce(cls.plus, others, one)
 
     def plus(self, moments: Moments) -> Self:
@@ -433,8 +442,9 @@ class TaskSums(NamedTuple):
             between=self.total.between + more.between,
             noise=self.total.noise + more.noise,
         )
+        trace = self.trace + moments.trace / moments.scale
         joined = None if self.joined is None else merge_moments(self.joined, moments)
-        return self._replace(size=self.size + 1, total=total, joined=joined)
+        return self._replace(size=self.size + 1, total=total, trace=trace, joined=joined)
 
     @property
     def mean_within(self) -> Floats:
@@ -492,15 +502,26 @@ def class_axes(scatters: Scatters, ridge: float) -> tuple[Floats, Floats]:
     V' (within + ridge I) V = I. Where class means do not differ psi is 0. Derived in chapter 22
     (two_covariance), eqs. (plda-mixed) and (plda-cut).
     """
-    omega = scatters.within + ridge * np.eye(len(scatters.within))
-    e, U = linalg.eigh(scatters.between, omega)
+    within, between, noise = scatters
+    omega = within + ridge * np.eye(len(within))
+    if _differ_everywhere(between, omega, ridge):
+        psi, V = linalg.eigh(between - noise * within, omega)
+        return V[:, ::-1], np.maximum(psi[::-1], 0.0)
+    e, U = linalg.eigh(between, omega)
     differs = e > 1e-8 * e[-1]  # sums of many tasks leave rounding where they do not
     inside = U[:, differs]
     # the noise of the class means, in these coordinates
-    noise = scatters.noise * (np.eye(inside.shape[1]) - ridge * inside.T @ inside)
-    psi, R = linalg.eigh(np.diag(e[differs]) - noise)
+    blur = noise * (np.eye(inside.shape[1]) - ridge * inside.T @ inside)
+    psi, R = linalg.eigh(np.diag(e[differs]) - blur)
     V = np.concatenate([inside @ R[:, ::-1], U[:, ~differs]], axis=1)
     return V, np.concatenate([np.maximum(psi[::-1], 0.0), np.zeros(np.sum(~differs))])
+
+
+def _differ_everywhere(between: Floats, omega: Floats, ridge: float) -> bool:
+    """Whether class means differ in all directions, by far more than rounding."""
+    most = np.trace(between) / ridge  # no ratio of between to omega >= ridge I is larger
+    _, place = lapack.dpotrf(between - 1e-8 * most * omega)
+    return bool(place == 0 < most)  # positive definite
 
 
 def shrunken_variances(

@@ -22,7 +22,7 @@ from lml.plda.model import (
     Scatters,
     TaskSums,
     class_axes,
-    log_ratios,
+    log_ratio_coefficients,
     merge_moments,
     mix_scatters,
     shrunken_variances,
@@ -61,15 +61,15 @@ class Visit(NamedTuple):
         Label of each class.
     basis : ndarray of shape (k, n_features)
         Orthonormal rows.
-    known : TaskMemory or None
-        What was known of the task, in the basis.
+    before : pair or None
+        Moments of the task's earlier samples, in the basis, and their mean.
     """
 
     X: Matrix
     codes: Indices
     labels: list[Any]
     basis: Floats
-    known: TaskMemory | None
+    before: tuple[Moments, Floats] | None
 
     def moments(self, part: NDArray[np.bool_] | None = None) -> tuple[Moments, Floats]:
         """Moments of the task with this part of the visit, and the mean of its samples."""
@@ -77,12 +77,21 @@ class Visit(NamedTuple):
         codes = self.codes if part is None else self.codes[part]
         present, codes = np.unique(codes, return_inverse=True)
         now, mean = task_moments(X, codes, [self.labels[c] for c in present], self.basis)
-        if self.known is None:
+        if self.before is None:
             return now, mean
-        shift = mean - self.known.mean
-        share = len(codes) / (len(codes) + self.known.n_samples)
-        joint = merge_moments(self.known.moments, now, self.basis @ shift)
-        return joint, self.known.mean + share * shift
+        earlier, first = self.before
+        shift = mean - first
+        share = len(codes) / (len(codes) + earlier.counts.sum())
+        return merge_moments(earlier, now, self.basis @ shift), first + share * shift
+
+    def only(self, samples: Indices) -> "Visit":
+        """The visit of some of the samples, with all others before them."""
+        if len(samples) == len(self.codes):
+            return self
+        others = np.ones(len(self.codes), dtype=bool)
+        others[samples] = False
+        before = self.moments(others)
+        return self._replace(X=self.X[samples], codes=self.codes[samples], before=before)
 
 
 class Fold(NamedTuple):
@@ -131,16 +140,14 @@ def ranked_samples(codes: Indices, n_folds: int, rng: np.random.Generator) -> In
 # book/plda.ipynb#the-samples-of-a-visit-and-their-folds
 def folds_of(visit: Visit, n_folds: int, rng: np.random.Generator) -> list[Fold]:
     """The folds of a visit: their samples are some of it, their statistics of all others."""
-    ranked = ranked_samples(visit.codes, n_folds, rng)
-    codes = visit.codes[ranked]
+    visit = visit.only(ranked_samples(visit.codes, n_folds, rng))
+    codes = visit.codes
     numbers = _folds(codes, n_folds, rng)
-    images = safe_sparse_dot(visit.X[ranked], visit.basis.T, dense_output=True)
+    images = safe_sparse_dot(visit.X, visit.basis.T, dense_output=True)
     folds = []
     for number in range(numbers.max() + 1):
         held = numbers == number
-        rest = np.ones(len(visit.codes), dtype=bool)
-        rest[ranked[held]] = False
-        own, mean = visit.moments(rest)
+        own, mean = visit.moments(~held)
         centered = images - visit.basis @ mean
         folds.append(
             Fold(
@@ -192,13 +199,16 @@ def _sample_losses(
     held = fold.held @ V
     others = fold.others @ V
     stranger = fold.held_codes[:, None] != fold.other_codes
-    losses = []
-    for shrinkage in shrinkages:
-        scores = log_ratios(shrunken_variances(psi, *shrinkage), held, others)
-        nearest = np.take_along_axis(stranger, _nearest(scores, 5), axis=1)
-        shares = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
-        losses.append(shares[:, ::2].mean(axis=1))  # among one, three and five
-    return np.array(losses)
+    scores = np.empty((len(shrinkages), len(held), len(others)))
+    for row, shrinkage in zip(scores, shrinkages, strict=True):
+        product, square, _ = log_ratio_coefficients(shrunken_variances(psi, *shrinkage))
+        np.matmul(held * product, others.T, out=row)
+        row -= 0.5 * (others * others) @ square  # the rest is the same for all others
+    nearest = _nearest(scores.reshape(-1, len(others)), 5).reshape(*scores.shape[:2], -1)
+    wrong = np.take_along_axis(stranger[None], nearest, axis=2)
+    shares = np.cumsum(wrong, axis=2) / np.arange(1, wrong.shape[2] + 1)
+    losses: Floats = shares[:, :, ::2].mean(axis=2)  # among one, three and five
+    return losses
 
 
 # book/plda.ipynb#with-whom-to-share-families

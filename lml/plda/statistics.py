@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -27,7 +28,9 @@ __all__ = [
     "PLDAState",
     "TaskMemory",
     "leading_span",
+    "mean_scatters",
     "moved_moments",
+    "moved_sums",
     "visit_basis",
 ]
 
@@ -56,10 +59,27 @@ def moved_moments(moments: Moments, A: Floats) -> Moments:
 
     Derived in chapter 23 (plda_memory), eqs. (plda-tail) and (plda-move).
     """
-    n_outside = max(moments.n_features - len(moments.within), 1)
-    tail = max(moments.trace - np.trace(moments.within), 0.0) / n_outside
-    within = A @ moments.within @ A.T + tail * (np.eye(len(A)) - A @ A.T)
-    return replace(moments, means=moments.means @ A.T, within=(within + within.T) / 2)
+    within = _moved_within(moments.within, moments.trace, moments.n_features, A)
+    return replace(moments, means=moments.means @ A.T, within=within)
+
+
+def moved_sums(sums: TaskSums, n_features: int, A: Floats) -> TaskSums:
+    """Sums over tasks in other orthonormal rows, whose span holds that of the present ones."""
+    total = Scatters(
+        within=_moved_within(sums.total.within, sums.trace, n_features, A),
+        between=A @ sums.total.between @ A.T,
+        noise=sums.total.noise,
+    )
+    joined = None if sums.joined is None else moved_moments(sums.joined, A)
+    return sums._replace(total=total, joined=joined)
+
+
+def _moved_within(within: Floats, trace: float, n_features: int, A: Floats) -> Floats:
+    """A scatter with such a trace in the input space, in other rows, eq. (plda-move)."""
+    n_outside = max(n_features - len(within), 1)
+    tail = max(trace - np.trace(within), 0.0) / n_outside
+    moved = A @ within @ A.T + tail * (np.eye(len(A)) - A @ A.T)
+    return (moved + moved.T) / 2
 
 
 # book/plda_memory.ipynb#when-the-dictionary-moves
@@ -172,7 +192,7 @@ class PLDAState(LearnerState):
     dictionary : ndarray of shape (d, n_features)
         L, orthonormal rows; none before the first task.
     rested : int
-        Visits since the dictionary has moved.
+        Visits since the dictionary has moved, with the one that moved it.
     """
 
     dictionary: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -197,13 +217,6 @@ class PLDAState(LearnerState):
                 family: TaskSums.of(moments, shared_labels) for family, moments in families.items()
             }
         return self._known_sums[shared_labels]
-
-    def together(self, shared_labels: bool) -> Scatters:
-        """Mean scatters of all tasks: those of the families, each with its number of tasks."""
-        pools = self.sums(shared_labels).values()
-        shares = [pool.size / len(self.tasks) for pool in pools]
-        parts = zip(*(pool.scatters for pool in pools), strict=True)
-        return Scatters(*(sum(s * p for s, p in zip(shares, part, strict=True)) for part in parts))
 
     def without(self, task: Any) -> "PLDAState":
         """The state without the memory of a task, known or not."""
@@ -248,6 +261,15 @@ class PLDAState(LearnerState):
                 for memory in self.tasks.values()
             ),
         }
+
+
+def mean_scatters(pools: Iterable[TaskSums]) -> Scatters:
+    """Mean scatters of the tasks of several families, each with its number of tasks."""
+    pools = list(pools)
+    n_tasks = sum(pool.size for pool in pools)
+    shares = [pool.size / n_tasks for pool in pools]
+    parts = zip(*(pool.scatters for pool in pools), strict=True)
+    return Scatters(*(sum(s * p for s, p in zip(shares, part, strict=True)) for part in parts))
 
 
 # book/plda_memory.ipynb#in-a-file

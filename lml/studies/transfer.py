@@ -787,6 +787,8 @@ _COORDINATES: _Systems = {
         )
         for n in _BASES
     },
+    "PLDA, as it comes": partial(follow_learner, [LifelongPLDA()]),
+    "PLDA, nothing shared": partial(follow_learner, [LifelongPLDA(own_weight=1.0)]),
 }
 
 
@@ -876,6 +878,7 @@ STUDIES = {
     "shared": Study(
         (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
     ),
+    "sharedplda": Study(("embeddings",), _as_it_comes("PLDA"), n_splits=5),
     "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
