@@ -162,6 +162,27 @@ def test_rate_bound_holds_without_restart():
     assert np.all(run.objective_history[1:] - best.objective <= bound + 1e-9)
 
 
+@pytest.mark.parametrize("affine", [False, True])
+def test_iterates_are_those_of_fista_written_out(affine):
+    L, M, rng = problem()
+    M = M + M.T
+    smooth = code_loss(L, FactoredMetric.from_dense(M))
+    penalty = OffDiagonal(0.3)
+    step = 1.0 / np.linalg.norm(L @ L.T, 2) ** 2
+    W = V = rng.standard_normal((4, 4))
+    found = fista_iterates(smooth, penalty, W, step, False, affine)
+    np.testing.assert_array_equal(next(found)[0], W)
+    t = 1.0
+    for _ in range(12):
+        P = penalty.prox(V - step * (L @ (L.T @ V @ L - M) @ L.T), step)
+        following = (1 + np.sqrt(1 + 4 * t**2)) / 2
+        V = P + (t - 1) / following * (P - W)
+        W, t = P, following
+        code, _, _, used, _ = next(found)
+        np.testing.assert_allclose(code, W, atol=1e-12)
+        assert used == step
+
+
 def test_fista_solves_a_problem_that_is_not_quadratic():
     rng = np.random.default_rng(6)
     Z, targets = rng.standard_normal((40, 4)), rng.choice([-1.0, 1.0], 40)
@@ -354,6 +375,8 @@ def test_numbers_whose_squares_vanish_are_an_error(size, target_size):
     L, M, _ = problem()
     with pytest.raises(ValueError, match="squares vanish"):
         code_metric(size * L, FactoredMetric.from_dense(target_size * M), 0.1)
+    with pytest.raises(ValueError, match="squares vanish"):  # zeros beside them
+        code_metric(size * np.eye(4, 7), FactoredMetric.from_dense(target_size * M), 0.1)
 
 
 @pytest.mark.parametrize("scale", [np.nan, -1.0, np.inf, "1", 1j])

@@ -202,6 +202,16 @@ def test_the_order_of_tasks_does_not_matter_where_nothing_is_cut_off():
         np.testing.assert_allclose(stretch, values, atol=1e-8)
 
 
+def test_a_kept_code_stays_symmetric_to_the_last_bit_and_any_other_is_turned():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        W, S = rng.standard_normal((2, 6, 6))
+        kept = keep_codes(W + W.T, S)
+        np.testing.assert_array_equal(kept, kept.T)
+        np.testing.assert_allclose(kept, S.T @ (W + W.T) @ S, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(keep_codes(W, S), S.T @ W @ S, rtol=1e-12, atol=1e-12)
+
+
 def test_multiples_of_the_identity_stretch_nothing():
     start, stretch = np.eye(6)[:2], np.array([0.4, 0.1])
     for target in (

@@ -331,3 +331,15 @@ def test_a_region_of_triplets_holds_a_fifth_of_them_or_a_hundred(n_triplets, siz
         expected.extend(V.real.T[np.argsort(-ratios.real)])
     cosines = np.sum(found * expected, axis=1) / np.linalg.norm(found, axis=1)
     np.testing.assert_allclose(np.abs(cosines) / np.linalg.norm(expected, axis=1), 1.0, rtol=1e-7)
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1.0])
+@pytest.mark.parametrize("n", [11, 12, 13])  # fewer samples than features, as many, more
+def test_directions_turn_with_the_samples(n, regularization):
+    rng = np.random.default_rng(n)
+    y = np.arange(n) % 3
+    X = rng.normal(size=(n, 12)) + 3 * np.eye(3, 12)[y]
+    turn = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    V = fisher_directions(X, y, 2, regularization)
+    turned = fisher_directions(X @ turn, y, 2, regularization) @ turn.T
+    np.testing.assert_allclose(np.abs(np.sum(V * turned, axis=1)), 1.0, atol=1e-7)

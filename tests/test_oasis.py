@@ -328,9 +328,17 @@ def test_an_update_moves_the_scores_only_where_the_start_violates_few_triplets(m
     monkeypatch.setattr("lml.oasis.dger", lambda *args, **kw: moved.append(1) or dger(*args, **kw))
     rare = OASIS(n_steps=300, random_state=0).fit(*quiet(40, 90))
     assert len(moved) == rare.n_updates_ > 0
+    moved.clear()
+    X, y = blobs(40, 90, classes=2)
+    X = 0.05 * X + np.outer(2.0 * (-1.0) ** y, np.eye(90)[0])  # scores of other classes below zero
+    y[:3] = 1 - y[:3]
+    opposite = OASIS(n_steps=300, random_state=0).fit(X, y)
+    assert len(moved) == opposite.n_updates_ > 0
+    moved.clear()
     X, y = busy(90, 200)
     frequent = OASIS(n_steps=300, random_state=0).fit(X, y)
-    assert len(moved) == rare.n_updates_ < frequent.n_updates_
+    assert not moved
+    assert rare.n_updates_ < frequent.n_updates_
 
 
 @pytest.mark.parametrize("D", [5, 80])

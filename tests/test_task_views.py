@@ -112,6 +112,7 @@ def test_a_view_stays_when_the_learner_goes_on():
     learner = clone(LEARNERS["scml"])
     learner.partial_fit(*rows_of(42), task=42)
     view, rows = learner.as_transformer(42), table()[0]
+    assert get_tags(view).target_tags.required
     before, matrix = view.transform(rows), learner.metric_matrix(42)
     for name in ("paris", ("a", 1), 42):
         learner.partial_fit(*rows_of(name, seed=3), task=name)
