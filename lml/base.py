@@ -78,6 +78,7 @@ from lml.utils.validation import (
     encode_labels,
     one_of,
     real,
+    warn_of_mean,
     warn_of_scales,
     whole,
 )
@@ -234,6 +235,10 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """Refuse parameters that cannot be used."""
         check_parameters(self)
 
+    def _compares_products(self) -> bool:
+        """Whether what is learned compares inner products of the samples as they come."""
+        return False
+
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
         """Refuse the labels of a visit, of a known task or a new one, that cannot be learned from."""
         check_two_classes(y, labels, f"y of task {task!r}")
@@ -289,6 +294,8 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
                 warn_of_scales(samples, state.columns)
+                if self._compares_products():
+                    warn_of_mean(samples)
             self._state = self._learn_task(state, samples, codes, labels, task)
         return self
 
@@ -326,6 +333,8 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table.shape[1], columns)
+            if encoded and self._compares_products():
+                warn_of_mean(table[encoded[0][0]])
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
                     state = self._learn_task(state, table[own], codes, labels, task)
@@ -488,6 +497,10 @@ class BaseLearnerMixin:
         """The base learner of a word, or the one that was given."""
         learner = self.base_learner
         return self._base_learners[learner] if isinstance(learner, str) else learner
+
+    def _compares_products(self) -> bool:
+        """Whether the base learner compares inner products of the samples as they come."""
+        return getattr(self._base(), "metric_type", None) == "similarity"
 
     def _fit_base(
         self, X: Matrix, y: Indices, seed: int, metric_type: str | None

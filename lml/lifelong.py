@@ -62,6 +62,7 @@ from lml.utils.validation import (
     optional,
     real,
     seed,
+    warn_of_mean,
     whole,
 )
 from lml.weak_supervision import check_tuples
@@ -544,6 +545,8 @@ class LifelongMetricLearner(
             if state is None:
                 columns = None if X is None else column_names(X)
                 state = self._blank_state(samples.shape[1], columns)
+                if self._compares_products():
+                    warn_of_mean(samples)
             check_matrix(samples, "X", state.n_features)
             if X is not None:
                 check_columns(self, X)

@@ -39,6 +39,7 @@ from lml.utils.validation import (
     check_weights,
     optional,
     sort_classes,
+    warn_of_mean,
     whole,
 )
 
@@ -469,6 +470,8 @@ class MetricKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator
         fitted._metric_type = "distance"
         if self.estimator is not None:
             check_two_classes(codes, labels)
+            if getattr(self.estimator, "metric_type", None) == "similarity":
+                warn_of_mean(X)
             fitted.estimator_ = clone(self.estimator)
             fitted._metric, fitted._metric_type = fitted_metric(
                 fitted.estimator_, "estimator", X, fitted._codes

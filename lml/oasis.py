@@ -30,6 +30,7 @@ from lml.utils.validation import (
     check_two_classes,
     real,
     seed,
+    warn_of_mean,
     whole,
 )
 from lml.weak_supervision import TripletLearnerMixin, check_pair_labels, check_tuples, pair_steps
@@ -238,6 +239,9 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
     `lml.triplets.sample_triplets`. The largest step has units: X times c needs aggressiveness /
     c**4 and a start divided by c**2.
 
+    Inner products depend on the origin: center the samples. A fit warns of a mean that is more
+    than twice as long as the deviation of the samples from it.
+
     Examples
     --------
     >>> from lml.datasets import load_digits_tasks
@@ -292,6 +296,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         check_parameters(self)
         fitted = copy.copy(self)  # a fit that fails changes nothing
         X, codes, labels = check_samples(fitted, X, y)
+        warn_of_mean(X)
         check_two_classes(codes, labels)
         triplets = draw_triplets(codes, self.n_steps, self.random_state)
         fitted._run(X, triplets)
@@ -300,6 +305,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
 
     def _learn_triplets(self, X: Matrix, triplets: Indices) -> None:
         """Draw the triplets of the steps from the given ones."""
+        warn_of_mean(X, stacklevel=4)
         rng = check_random_state(self.random_state)
         self._run(X, triplets[rng.randint(len(triplets), size=self.n_steps)])
 
@@ -361,6 +367,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         check_parameters(self)
         fitted = copy.copy(self)
         samples, numbers = check_tuples(fitted, pairs, X, 2, accept_sparse=False)
+        warn_of_mean(samples)
         signs = check_pair_labels(y, len(numbers))
         start = starting_metric(self.init, samples.shape[1]).to_dense().copy()
         drawn = check_random_state(self.random_state).randint(len(numbers), size=self.n_steps)

@@ -297,6 +297,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     >>> from sklearn.pipeline import make_pipeline
     >>> from lml.lifelong import LifelongMetricLearner
     >>> X, y = load_iris(return_X_y=True)
+    >>> X = X - X.mean(axis=0)
     >>> learner = LifelongMetricLearner(random_state=0)
     >>> learner = learner.partial_fit(X, y, task="iris")
     >>> learner.as_transformer("iris").set_output(transform="pandas").transform(X).columns[0]

@@ -51,6 +51,7 @@ from lml.utils.validation import (
     real,
     seed,
     sort_classes,
+    warn_of_mean,
     warn_of_scales,
     whole,
 )
@@ -402,6 +403,20 @@ def test_scales_are_those_of_dense_samples_of_users():
     with inside(), warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_scales(X)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_a_mean_is_long_beside_the_deviation(form):
+    X = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # each of length one
+    with pytest.warns(UserWarning, match="mean of the samples is more than twice as long"):
+        warn_of_mean(form(X + np.array([0.0, 2.001])))
+    warn_of_mean(form(X + np.array([0.0, 1.999])))
+    warn_of_mean(form(X))
+    warn_of_mean(form(np.zeros((4, 3))))
+    warn_of_mean(form(X[:0]))
+    with inside(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_mean(form(X + 5))
 
 
 # --- tasks, weights, neighbors ------------------------------------------------------------

@@ -1,11 +1,14 @@
 """OASIS against the naive loop, its properties, scikit-learn's checks and odd inputs."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg.blas
 from scipy import sparse
 from sklearn.datasets import make_blobs
 
+from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS, passive_aggressive_step
 from lml.triplets import sample_triplets
@@ -377,3 +380,20 @@ def test_the_last_block_may_hold_one_step(n_steps, D, as_sparse, rows):
     means = [block.mean() for block in np.array_split(losses, min(50, n_steps))]
     np.testing.assert_allclose(model.loss_curve_, means, rtol=0, atol=1e-12)
     assert model.n_updates_ == np.count_nonzero(steps)
+
+
+def test_a_long_mean_is_said_of_triplets_and_pairs_too():
+    X, y = blobs()
+    X -= X.mean(axis=0)
+    triplets = sample_triplets(y, 20, 0)
+    pairs, signs = triplets[:, :2].copy(), np.ones(20, dtype=int)
+    pairs[::2, 1], signs[::2] = triplets[::2, 2], -1
+    model = OASIS(n_steps=20)
+    for shift, warned in ((0.0, 0), (9.0, 3)):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            model.fit_triplets(triplets, X + shift)
+            model.fit_pairs(pairs, signs, X + shift)
+            LifelongMetricLearner(model).partial_fit_triplets(triplets, X + shift, task="t")
+        assert [str(one.message)[:24] for one in found] == ["the mean of the samples "] * warned
+        assert {one.filename for one in found} <= {__file__}

@@ -64,6 +64,7 @@ __all__ = [
     "seed",
     "sort_classes",
     "task_names",
+    "warn_of_mean",
     "warn_of_scales",
     "whole",
 ]
@@ -415,6 +416,31 @@ def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None) -> None:
             " distances are those of this column: scale the columns first, for example with"
             " scikit-learn's StandardScaler",
             stacklevel=4,
+        )
+
+
+# book/door.ipynb#samples
+def warn_of_mean(X: Matrix, stacklevel: int = 3) -> None:
+    """Warn of samples whose mean is far longer than their deviation, eq. (door-mean).
+
+    Parameters
+    ----------
+    X : {ndarray, csr_array} of shape (n_samples, n_features)
+        What a learner of inner products is given.
+    stacklevel : int, default=3
+        Which caller the warning names, as in `warnings.warn`; 3 is the caller's caller.
+    """
+    if not X.shape[0] or _INSIDE.get():
+        return
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    total = float(np.linalg.norm(X.data if sparse.issparse(X) else X)) ** 2
+    of_mean = X.shape[0] * float(mean @ mean)
+    if of_mean > 4 * (total - of_mean):
+        warnings.warn(
+            "the mean of the samples is more than twice as long as their deviation from it, and"
+            " inner products then compare each sample with the mean: subtract the mean of the"
+            " task first, also from new samples",
+            stacklevel=stacklevel,
         )
 
 

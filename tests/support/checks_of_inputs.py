@@ -341,6 +341,29 @@ def check_a_column_that_hides_the_others_is_named_once(entry):
         entry.learn(entry.make(), X0 * np.array([1.0, 30.0, 1.0, 1.0]), Y0)
 
 
+OF_PRODUCTS = ["OASIS", "k-NN of OASIS", "lifelong OASIS", "lifelong table"]
+OF_PRODUCTS += ["the paper's", "the paper's table"]
+
+
+@check(lambda entry: entry.kind != "references")  # its learner warns
+def check_a_mean_that_hides_the_samples_is_named_once_where_products_are_compared(entry):
+    own = X0 - X0.mean(axis=0)
+    length = np.sqrt(np.mean(np.sum(own**2, axis=1)))
+    direction = np.array([0.6, 0.0, -0.8, 0.0])
+    said = {}
+    for ratio in (1.9, 2.1):
+        model = entry.make()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            entry.learn(model, own + ratio * length * direction, Y0)
+            if entry.kind == "stream":
+                entry.learn(model, own + 9 * length * direction, Y0, task="u")  # said already
+        of_mean = [one for one in found if "mean of the samples is more than" in str(one.message)]
+        said[ratio] = len(of_mean)
+        assert all(one.filename == entry.learn.__code__.co_filename for one in of_mean)
+    assert said == {1.9: 0, 2.1: int(entry.name in OF_PRODUCTS)}
+
+
 WORDS = ["pandas category", "pandas object", "pandas str", "polars String", "polars Categorical"]
 
 
