@@ -415,17 +415,16 @@ def code_metric(
     start = start / 2 + start.T / 2
 
     smooth = code_loss(L, target)
-    squares = [np.sum(smooth.gram**2), np.sum(smooth.projected**2), smooth.constant]
-    overflow = not np.isfinite(squares).all()
+    squares = np.vdot(smooth.gram, smooth.gram) + np.vdot(smooth.projected, smooth.projected)
+    overflow = not np.isfinite(squares + smooth.constant)
     # the residual's unit, at least the rounding of L M L'; the step is 1 / ||A||^2
     size = 0.0 if overflow else linalg.norm(smooth.gram, 2)
     rounding = _EPS * size * np.sqrt(2 * smooth.constant)
     scale = max(float(np.linalg.norm(smooth.projected)), rounding)
     if overflow or (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
         raise ValueError(
-            f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm"
-            f" {target.norm():.1e}: their squares {'overflow' if overflow else 'vanish'},"
-            " rescale them"
+            f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm {target.norm():.1e}:"
+            f" their squares {'overflow' if overflow else 'vanish'}, rescale them"
         )
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
     if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:

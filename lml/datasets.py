@@ -37,6 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from lml.state import replacing
+from lml.utils.linalg import stacked
 from lml.utils.typing import Indices, Matrix, Seed
 from lml.utils.validation import Rule, is_whole, one_of, real, whole
 
@@ -187,10 +188,7 @@ class Task:
         -----
         Derived in chapter 2 (datasets), eq. (datasets-center).
         """
-        parts = [self.X_train, self.X_validation]
-        X_train = (
-            sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.vstack(parts)
-        )
+        X_train = stacked(self.X_train, self.X_validation)
         X_test = self.X_test
         if self.centered:  # a second shift: its mean is that of the samples shifted before
             mean = X_train.mean(axis=0)

@@ -20,7 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from lml.utils.documentation import DocumentedMixin
-from lml.utils.linalg import dense, nbytes, svd, times_transpose
+from lml.utils.linalg import dense, nbytes, stacked, svd, times_transpose
 from lml.utils.typing import Floats, Matrix, MatrixLike
 from lml.utils.validation import (
     Rule,
@@ -372,8 +372,7 @@ class FactoredMetric:
             core = sparse.block_diag(cores, format="csr")
         else:
             core = linalg.block_diag(*cores)
-        stack = sparse.vstack if sparse.issparse(F) or sparse.issparse(H) else np.vstack
-        return FactoredMetric._trusted(alpha, stack([F, H]), core)
+        return FactoredMetric._trusted(alpha, stacked(F, H), core)
 
     def __mul__(self, scale: float) -> "FactoredMetric":
         if not is_real(scale):
@@ -860,12 +859,6 @@ def check_pairs(estimator: Any, pairs: Any, n_features: int) -> tuple[Matrix, Ma
     return pairs[:, 0], pairs[:, 1]
 
 
-def _makes_frames(transformer: Any) -> bool:
-    """Whether `set_output`, or scikit-learn's configuration, asks for a data frame."""
-    own = getattr(transformer, "_sklearn_output_config", {}).get("transform")
-    return (own or get_config()["transform_output"]) != "default"
-
-
 def _learns_distance(estimator: Any) -> bool:
     """Whether `pair_distance` is offered."""
     return getattr(estimator, "metric_type", "distance") == "distance"
@@ -924,11 +917,7 @@ class MetricLearnerMixin(DocumentedMixin, ClassNamePrefixFeaturesOutMixin, Trans
         """
         check_is_fitted(self, "metric_")
         mapped = mapped_samples(self.metric_, self.metric_type, check_new_samples(self, X), role)
-        if role is not None and _makes_frames(self) and mapped.shape[1] != self._n_features_out:
-            raise ValueError(
-                f"role={role!r} gives {mapped.shape[1]} columns, but there are names for"
-                f" {self._n_features_out}: use set_output(transform='default') with a role"
-            )
+        _check_named(self, mapped, role)
         return mapped
 
     @property
@@ -1002,3 +991,17 @@ class MetricLearnerMixin(DocumentedMixin, ClassNamePrefixFeaturesOutMixin, Trans
         """Where an index finds the nearest of `transform` with roles: "l2" or "inner product"."""
         check_is_fitted(self, "metric_")
         return index_space(self.metric_, self.metric_type)
+
+
+# book/metrics_factored.ipynb#what-every-metric-learner-offers
+def _check_named(transformer: Any, mapped: Floats, role: str | None) -> None:
+    """Refuse a data frame of the columns of a role where they are not as many as have names."""
+    own = getattr(transformer, "_sklearn_output_config", {}).get("transform")
+    output = own or get_config()["transform_output"]
+    if role is None or output == "default":
+        return
+    if mapped.shape[1] != transformer._n_features_out:
+        raise ValueError(
+            f"role={role!r} gives {mapped.shape[1]} columns, but there are names for"
+            f" {transformer._n_features_out}: use set_output(transform='default') with a role"
+        )

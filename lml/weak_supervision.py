@@ -321,6 +321,11 @@ def best_f_score(
 
 
 # book/weak_supervision.ipynb#decisions-and-probabilities
+def _where(task: Hashable) -> dict[str, Any]:
+    """The task for a method of a learner of several tasks; nothing for one of one task."""
+    return {} if task is None else {"task": task}
+
+
 class PairClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     """Decide whether two samples are similar, by the calibrated scores of a fitted learner.
 
@@ -448,8 +453,7 @@ class PairClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
 
     def _scores(self, pairs: ArrayLike) -> Floats:
         """Scores of the learner, for its task."""
-        where = {} if self.task is None else {"task": self.task}
-        return self.learner.pair_score(pairs, **where)
+        return self.learner.pair_score(pairs, **_where(self.task))
 
     def _column(self, scores: Floats) -> Floats:
         """Scores of mean zero and spread one on the pairs of `fit`, (n_pairs, 1)."""
@@ -581,12 +585,9 @@ class OpenSetClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
         classes = self.classifier.classes_
         return classes if self.task is None else classes[self.task]
 
-    def _where(self) -> dict[str, Any]:
-        return {} if self.task is None else {"task": self.task}
-
     def _nearest_scores(self, X: MatrixLike) -> Floats:
         """The score of the nearest reference of each sample."""
-        found, scores = self.classifier.kneighbors(X, n_neighbors=1, **self._where())
+        found, scores = self.classifier.kneighbors(X, n_neighbors=1, **_where(self.task))
         if found.dtype.kind != "i":  # scikit-learn's give distances first
             raise TypeError(
                 f"classifier is {self.classifier!r}: give a MetricKNeighborsClassifier or a"
@@ -602,6 +603,6 @@ class OpenSetClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Label of each sample of X (n, n_features), or `outlier_label`, shape (n,)."""
         inside = self.decision_function(X) >= 0
-        labels = self.classifier.predict(X, **self._where()).tolist()
+        labels = self.classifier.predict(X, **_where(self.task)).tolist()
         found = [label if near else self.outlier_label for label, near in zip(labels, inside)]
         return labels_array(found)
