@@ -504,7 +504,7 @@ def class_axes(scatters: Scatters, ridge: float) -> tuple[Floats, Floats]:
     """
     within, between, noise = scatters
     omega = within + ridge * np.eye(len(within))
-    if _differ_everywhere(between, omega, ridge):
+    if ridge > 0 and _differ_everywhere(between, omega, ridge):
         psi, V = linalg.eigh(between - noise * within, omega)
         return V[:, ::-1], np.maximum(psi[::-1], 0.0)
     e, U = linalg.eigh(between, omega)
