@@ -67,8 +67,6 @@ def module_page(name: str) -> str:
 def first_line(obj) -> str:
     """What the docstring of an object says first, up to the end of its paragraph."""
     said = inspect.getdoc(obj) or ""
-    if said == inspect.getdoc(type(obj)):  # of a constant, what its type says
-        return ""
     return " ".join(said.partition("\n\n")[0].split())
 
 
@@ -170,7 +168,8 @@ def described(owner: type, name: str) -> bool:
     """Whether a member of a class has a place of its own on an API page."""
     module = importlib.import_module(owner.__module__)
     member = vars(owner)[name]
-    return owner.__name__ in getattr(module, "__all__", ()) and bool(first_line(member))
+    said = inspect.getdoc(member) or ":meta private:"  # which sphinx.ext.autodoc leaves out
+    return owner.__name__ in getattr(module, "__all__", ()) and ":meta private:" not in said
 
 
 def call(member) -> str:
