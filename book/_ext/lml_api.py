@@ -168,7 +168,8 @@ def described(owner: type, name: str) -> bool:
     """Whether a member of a class has a place of its own on an API page."""
     module = importlib.import_module(owner.__module__)
     member = vars(owner)[name]
-    return owner.__name__ in getattr(module, "__all__", ()) and bool(inspect.getdoc(member))
+    said = inspect.getdoc(member) or ":meta private:"  # which sphinx.ext.autodoc leaves out
+    return owner.__name__ in getattr(module, "__all__", ()) and ":meta private:" not in said
 
 
 def call(member) -> str:
