@@ -147,6 +147,7 @@ def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
     return FactoredMetric._trusted(metric.alpha + mean, rows[kept], values[kept] - mean)
 
 
+# book/lifelong.ipynb#a-sum-that-keeps-its-size
 def _least_spread(values: Floats, n_features: int, rank: int) -> tuple[Indices, float]:
     """The eigenvalues to keep, and the mean of the others; all but `values` are zero."""
     if len(values) <= rank:
@@ -418,31 +419,36 @@ class LifelongMetricLearner(
         self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The code that the base learner finds in the shared coordinates, and its type."""
-        root = shared.root()
         n_samples, D = X.shape
+        if sparse.issparse(X) and n_samples < D:
+            return self._learn_in_span(shared, X, y, seed, metric_type)
+        Z = shared.root()._apply(dense(X))
         size = linalg.norm(X.data if sparse.issparse(X) else X)
-        if not sparse.issparse(X) or n_samples >= D:
-            Z = root._apply(dense(X))
-            scale = linalg.norm(Z) / size if size else 1.0
-            code, kind = self._fit_base(Z / scale, y, seed, metric_type)
-            return trimmed(code, self._most(D)) / scale**2, kind
+        scale = linalg.norm(Z) / size if size else 1.0
+        code, kind = self._fit_base(Z / scale, y, seed, metric_type)
+        return trimmed(code, self._most(D)) / scale**2, kind
 
-        # many sparse features: the same samples in a basis of their span, eq. (shared-span), and
-        # one coordinate in which all are zero, which stands for all directions outside
+    def _learn_in_span(
+        self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
+    ) -> tuple[FactoredMetric, str]:
+        """The same of few sparse samples with many features, eq. (shared-span)."""
+        # the samples in a basis of their span, and one coordinate in which all are zero, which
+        # stands for all directions outside
         gram = shared._bilinear(X, X)
         values, vectors = linalg.eigh((gram + gram.T) / 2)
-        seen = values > values[-1] * n_samples * np.finfo(float).eps
+        seen = values > values[-1] * X.shape[0] * np.finfo(float).eps
         lengths = np.sqrt(values[seen])
+        size = linalg.norm(X.data)
         scale = linalg.norm(lengths) / size if size else 1.0
         Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
         metric, kind = self._fit_base(Z / scale, y, seed, metric_type)
         inside = metric.symmetrized().to_dense()
         outside = float(inside[-1, -1])
         values, axes = linalg.eigh(inside[:-1, :-1])
-        kept, mean = _least_spread(values - outside, D, self._most(D))
+        kept, mean = _least_spread(values - outside, X.shape[1], self._most(X.shape[1]))
         weights = (axes[:, kept].T / lengths) @ vectors[:, seen].T
         code = FactoredMetric._trusted(
-            outside + mean, root._apply(weights @ X), values[kept] - outside - mean
+            outside + mean, shared.root()._apply(weights @ X), values[kept] - outside - mean
         )
         return code / scale**2, kind
 
