@@ -189,7 +189,11 @@ def inherited(cls: type) -> list[tuple[type, str]]:
     """Public methods and properties that a class has from others, with the class they are from."""
     known, found = set(vars(cls)), []
     for owner in cls.__mro__[1:]:
-        names = [name for name in vars(owner) if name not in known and not name.startswith("_")]
+        names = [
+            name
+            for name, member in vars(owner).items()
+            if name not in known and not name.startswith("_") and hasattr(member, "__get__")
+        ]
         known.update(vars(owner))
         if owner.__module__.partition(".")[0] in ("lml", "sklearn"):
             found += [(owner, name) for name in names if not ROUTING.fullmatch(name)]
