@@ -214,6 +214,7 @@ def joined_learner(base=BASES[0], **parameters):
     return make_learner(base, **{**given, **parameters})
 
 
+@pytest.mark.filterwarnings("ignore:the mean of the samples")  # of the fit by definition
 @pytest.mark.parametrize("base", BASES, ids=["oasis", "scml", "lmnn"])
 def test_class_means_of_other_tasks_are_samples_when_a_task_is_learned(base):
     learner, codes, before = joined_learner(base), [], []

@@ -168,6 +168,7 @@ def test_a_lone_row_is_no_anchor():
     assert np.abs(outside).max() > 1e-6  # but a negative
 
 
+@pytest.mark.filterwarnings("ignore:the mean of the samples")  # all are equal
 @pytest.mark.parametrize(("n", "D"), [(6, 4), (6, 60), (40, 60)])  # dense, score, kernel form
 def test_equal_rows_of_two_classes_are_skipped(n, D):
     X = np.repeat(np.random.default_rng(0).normal(size=(1, D)), n, axis=0)

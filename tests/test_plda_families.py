@@ -275,14 +275,14 @@ def test_the_nearest_five_choose_what_a_full_sort_chooses(keyed, monkeypatch):
 
 def test_of_many_samples_a_draw_is_ranked_and_all_are_learned(monkeypatch):
     ranked = []
-    nearest = selection._nearest
+    losses = selection._sample_losses
 
-    def spy(scores, k):
-        ranked.append(sum(scores.shape))
-        return nearest(scores, k)
+    def spy(fold, *given):
+        ranked.append(len(fold.held) + len(fold.others))
+        return losses(fold, *given)
 
     monkeypatch.setattr(selection, "MOST_RANKED", 50)
-    monkeypatch.setattr(selection, "_nearest", spy)
+    monkeypatch.setattr(selection, "_sample_losses", spy)
     visits = stream(3, n=120)
     learner = learned(visits, own_weight="auto", shrinkage="auto")
     assert max(ranked) <= 50
