@@ -14,8 +14,8 @@ from scipy import linalg
 from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
-from lml.plda.model import Scatters, pooled_scatters, task_moments
-from lml.plda.statistics import leading_span, moved_moments, visit_basis
+from lml.plda.model import Scatters, TaskSums, pooled_scatters, task_moments
+from lml.plda.statistics import leading_span, moved_moments, moved_sums, visit_basis
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -295,3 +295,18 @@ def test_where_all_features_fit_their_rows_stay_as_they_are(rotation):
     X, y = rows(4)
     found = visit_basis(X, y, rotation, 6, 0.5, np.random.default_rng(0))
     np.testing.assert_array_equal(found, rotation if len(rotation) else np.eye(6))
+
+
+@pytest.mark.parametrize("shared_labels", [False, True])
+def test_moved_sums_are_the_sums_of_what_has_moved(shared_labels):
+    wide = np.linalg.qr(np.random.default_rng(3).normal(size=(6, 4)))[0].T
+    narrow = np.linalg.qr(np.random.default_rng(4).normal(size=(4, 2)))[0].T @ wide  # inside it
+    tasks = [task_moments(*rows(seed), ["a", "b", "c"], narrow)[0] for seed in range(3)]
+    A = wide @ narrow.T
+    found = moved_sums(TaskSums.of(tasks, shared_labels), 6, A)
+    anew = TaskSums.of([moved_moments(moments, A) for moments in tasks], shared_labels)
+    assert (found.size, found.trace) == (anew.size, anew.trace)
+    pairs = [*zip(found.total, anew.total), *zip(found.scatters, anew.scatters)]
+    for mine, theirs in pairs:
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
+    assert np.abs(found.total.between).max() > 0.1

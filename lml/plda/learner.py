@@ -133,9 +133,8 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     old tasks are never needed. Not in the paper; the metric of a task has its form L' W_t L
     (section III-C, eq. 4). A metric that `task_metric` gave does not change when more is learned.
 
-    Take it rather than `LifelongMetricLearner` where each class is one cloud, as frozen embeddings
-    often are, or where labels are shared. It keeps d^2 numbers of each task, and where classes
-    have several shapes it is no better.
+    Take it rather than `LifelongMetricLearner` where each class is one cloud, or where labels are
+    shared. It keeps d^2 numbers of each task, and where classes have several shapes it is no better.
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or

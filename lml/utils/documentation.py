@@ -7,10 +7,8 @@ from importlib.metadata import PackageNotFoundError, metadata
 
 __all__ = ["DocumentedMixin", "book_address"]
 
+
 # book/door.ipynb#a-link-to-the-book
-__all__ = ["DocumentedMixin", "book_address"]
-
-
 def book_address() -> str:
     """Where the book is, by the URL "Documentation" of the installed package; empty without one."""
     try:
