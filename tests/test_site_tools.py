@@ -205,6 +205,31 @@ def test_keys_open_folds(site, summary, faults):
         assert site_check.fold_faults(page) == faults
 
 
+# A block that comes late, and so moves the text, at as many loads of the page as said.
+LATE = """<p>Text.</p><script>
+const loads = Number(sessionStorage.loads ?? 0) + 1;
+sessionStorage.loads = loads;
+addEventListener('load', () => {{
+  MathJax.startup.promise = new Promise(done => setTimeout(() => {{
+    if (loads <= {loads})
+      document.querySelector('h1').insertAdjacentHTML('beforebegin', '<div style="height: 500px">');
+    setTimeout(done, 300);
+  }}, 300));
+}});
+</script>"""
+
+
+@in_browser
+@pytest.mark.parametrize(("loads", "faulty"), [(0, False), (1, False), (9, True)])
+def test_text_that_moves_whenever_a_page_is_opened_is_a_fault(site, loads, faulty):
+    folder = site(a=LATE.format(loads=loads) + "<p>Text.</p>" * 20)
+    with serve(folder) as base, launch() as browser:
+        tab = site_check.open_tab(browser, "desktop", base)
+        faults = "\n".join(site_check.page_faults(tab.visit("a.html")))
+    assert ("the text moves" in faults) == faulty, faults
+    assert (" -> (0 0 0 0), P. (" in faults) == faulty, faults  # out of sight
+
+
 @in_browser
 def test_a_link_to_an_equation_shows_it(site):
     script = '<script defer src="_static/equations.js"></script>'

