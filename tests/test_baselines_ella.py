@@ -91,12 +91,11 @@ def test_model_minimises_the_loss_and_is_its_second_order():
 
     best = optimize.minimize(profile, np.zeros(3), options={"gtol": 1e-7})
     np.testing.assert_allclose(model.theta[:, 0], best.x, atol=1e-5)
-    errors = []
-    for size in (0.2, 0.1):
-        V = model.theta + size * np.array([[1.0], [-2.0], [0.5]])
-        errors.append(profile(V[:, 0]) - profile(model.theta[:, 0]) - model.losses(V)[0])
-    assert 6 < abs(errors[0] / errors[1]) < 11
-    assert abs(errors[1]) < 0.05 * model.losses(V)[0]
+    # second differences of the profile in some directions are those of the model
+    for step in 0.02 * np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.0], [2.0, 0.0, 0.3]]):
+        around = [model.theta + sign * step[:, None] for sign in (1, -1)]
+        bend = sum(profile(V[:, 0]) for V in around) - 2 * profile(model.theta[:, 0])
+        np.testing.assert_allclose(sum(model.losses(V)[0] for V in around), bend, rtol=5e-3)
 
 
 def test_products_with_the_hessian_and_intercepts():
@@ -542,11 +541,12 @@ def test_score_weighs_the_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), rng.integers(2, size=40)
     learner = ELLA(n_components=2, random_state=0).partial_fit(X[:20], y[:20], task="a")
-    weights = rng.integers(0, 4, size=20)
+    right = learner.predict(X[20:], task="a") == y[20:]
+    weights = np.where(right, rng.integers(2, 5, size=20), rng.integers(0, 2, size=20))
     again = np.repeat(np.arange(20, 40), weights)
     expected = learner.score(X[again], y[again], task="a")
     assert learner.score(X[20:], y[20:], weights, task="a") == pytest.approx(expected)
-    assert expected != learner.score(X[20:], y[20:], task="a")
+    assert expected > learner.score(X[20:], y[20:], task="a")
 
 
 def test_a_missing_label_of_a_second_visit_is_named_by_its_row_of_that_visit():
@@ -565,7 +565,7 @@ def test_learning_leaves_the_global_seed_alone():
 
 
 @pytest.mark.parametrize("solver", ["direct", "cg"])
-@pytest.mark.parametrize("size", [1e5, 1e6, 10**6.5, 1e7, 1e9, 1e20, 1e40, 1e50])
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e7, 1e9, 1e20, 1e40, 1e50])
 def test_samples_of_any_size_are_learned_or_refused_with_what_to_do(size, solver):
     refused = []
     for X, y in (make_task(number, D=5) for number in range(6)):

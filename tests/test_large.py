@@ -51,6 +51,7 @@ def test_every_sample_is_as_likely_as_its_class_mates():
     np.testing.assert_allclose(counts / 2000, 0.4, atol=0.06)  # five standard errors
 
 
+@pytest.mark.filterwarnings("ignore:no weights lowered")  # of noise
 @pytest.mark.parametrize("max_samples", [3, 10, 61])
 def test_with_too_many_classes_there_are_triplets_still(max_samples):
     codes = np.append(np.arange(60), [5])  # one class of two, the others of one

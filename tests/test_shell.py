@@ -61,6 +61,7 @@ def test_a_rule_takes_its_words_and_learners_and_names_both():
 
 
 @each_learner
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # in few steps
 def test_a_clone_is_seeded_by_the_task_and_the_visit_and_gets_class_numbers(make):
     base = Noted(n_steps=10, random_state=5)
     learner, visits = make(base), ["a", "b", "a"]

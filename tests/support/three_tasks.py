@@ -18,6 +18,7 @@ from lml.single_task import TaskMetricsMixin
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(9, 4)), RNG.normal(size=(9, 4))
 M = RNG.normal(size=(4, 4))
+M = M - (np.linalg.eigvalsh((M + M.T) / 2)[0] + 0.5) * np.eye(4)  # x'Mx reaches -x'x / 2
 
 
 class Told(TaskMetricsMixin, BaseEstimator):
