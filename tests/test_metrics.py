@@ -103,6 +103,21 @@ def test_spectral_methods_are_those_of_the_dense_matrix(case):
         np.testing.assert_allclose(error, np.linalg.norm(values[q:]), atol=1e-10)
 
 
+@pytest.mark.parametrize("n_features", [2, 3, 4, 6, 11, 30])
+def test_compression_tells_rounding_from_a_small_eigenvalue(n_features):
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rank = int(rng.integers(1, n_features))
+        Q = np.linalg.qr(rng.normal(size=(n_features, n_features)))[0]
+        values = rng.choice([-1.0, 1.0], rank) * rng.uniform(1.0, 2.0, rank)
+        M = (Q[:, :rank] * values) @ Q[:, :rank].T
+        short = FactoredMetric.from_dense(M).compress()
+        assert short.factor.shape[0] == rank
+        np.testing.assert_allclose(short.to_dense(), M, atol=1e-13)
+        small = FactoredMetric(0.0, Q.T[:2], [1.0, 1e-12]).compress()
+        np.testing.assert_allclose(small.core, [1.0, 1e-12], rtol=1e-2)
+
+
 @pytest.mark.parametrize("case", CASES[::5])
 @pytest.mark.parametrize("other", CASES[::7])
 def test_sums_and_inner_products(case, other):
