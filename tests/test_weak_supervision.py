@@ -162,6 +162,25 @@ def test_a_step_on_a_pair_gives_it_its_margin_unless_the_cap_binds():
         assert (step > 0) == (loss > 0)
 
 
+def test_steps_on_pairs_start_halfway_and_go_no_further_than_they_must():
+    """Each step is the nearest pair of matrix and threshold, by least squares."""
+    W = np.random.default_rng(2).normal(size=(5, 5))
+    sizes = [(X[i] @ X[i]) * (X[j] @ X[j]) for i, j in PAIRS]
+    unit = np.mean(sizes)
+    scores = np.array([X[i] @ W @ X[j] for i, j in PAIRS])
+    start = (scores[SIGNS == 1].mean() + scores[SIGNS == -1].mean()) / 2
+    assert pair_steps(X, PAIRS, SIGNS, [], 1.0, W.copy())[1] == pytest.approx(start)
+    for t in range(20):
+        moved, threshold, _, _ = pair_steps(X, PAIRS, SIGNS, [t], np.inf, W.copy())
+        i, j = PAIRS[t]
+        # unknowns: the move of W, and that of the threshold in units of s
+        row = SIGNS[t] * np.append(np.outer(X[i], X[j]).ravel(), -np.sqrt(unit))
+        short = max(1.0 - SIGNS[t] * (scores[t] - start), 0.0)
+        least = np.linalg.lstsq(row[None], [short], rcond=None)[0]
+        np.testing.assert_allclose(moved - W, least[:-1].reshape(5, 5), atol=1e-10)
+        assert threshold - start == pytest.approx(np.sqrt(unit) * least[-1])
+
+
 @pytest.mark.parametrize("c", [0.01, 100.0])
 def test_scaled_pairs_are_learned_alike(c):
     model = OASIS(0.1, n_steps=500, random_state=0).fit_pairs(PAIRS, SIGNS, X)
