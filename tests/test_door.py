@@ -499,6 +499,7 @@ def test_weights_are_floats():
 
 def test_as_many_neighbors_as_there_are_references():
     assert type(check_n_neighbors(np.int64(3), 3)) is int
+    assert check_n_neighbors(1, 1) == check_n_neighbors(1, 2, without_itself=True) == 1
     with pytest.raises(ValueError, match=r"n_neighbors is 4, but .* n_samples = 3"):
         check_n_neighbors(4, 3)
     with pytest.raises(ValueError, match="the sample itself does not count"):

@@ -7,7 +7,15 @@ import pytest
 from plda_streams import rows
 from scipy.stats import multivariate_normal
 
-from lml.plda.model import class_axes, log_ratios, shrunken_variances, task_moments
+from lml.plda.model import (
+    TaskSums,
+    class_axes,
+    log_ratios,
+    mix_scatters,
+    pooled_scatters,
+    shrunken_variances,
+    task_moments,
+)
 from lml.plda.selection import (
     OWN_WEIGHTS,
     SHRINKAGES,
@@ -80,6 +88,37 @@ def test_losses_are_the_shares_of_strangers_among_one_three_and_five():
         for loss, code, row in zip(line, fold.held_codes, scores, strict=True):
             wrong = fold.other_codes[np.argsort(-row, kind="stable")] != code
             assert loss == pytest.approx(np.mean([wrong[:k].mean() for k in (1, 3, 5)]))
+
+
+def test_what_is_given_is_neither_validated_nor_called_chance():
+    X, _ = rows(1, n=36)
+    visit = visit_of(X, np.random.default_rng(0).integers(2, size=36))  # labels that say nothing
+    given = Selection([(0.25, 0.0)], SHRINKAGES[:1], RHO, shared_labels=False, n_folds=3)
+    choice = given.validate(visit, {}, 7, rng=None)  # no folds are drawn
+    assert (choice.family, choice.at_chance, choice.losses.shape) == (0, False, (1, 1))
+
+
+@pytest.mark.parametrize("shared_labels", [False, True])
+def test_given_weights_leave_the_shrinkage_to_validation(shared_labels):
+    X, y = rows(1, n=36)
+    visit, theirs = visit_of(X, y), rows(2, n=50)
+    other, _ = task_moments(*theirs, list(range(theirs[1].max() + 1)), np.eye(X.shape[1]))
+    choice = Selection([(0.25, 0.5)], SHRINKAGES, RHO, shared_labels=shared_labels, n_folds=3)
+    families = {0: TaskSums.of([other], shared_labels)}
+    found = choice.validate(visit, families, 7, np.random.default_rng(0))
+    losses = []
+    for fold in folds_of(visit, 3, np.random.default_rng(0)):
+        shared = pooled_scatters([other, fold.own], shared_labels)
+        mixed = mix_scatters((0.25, 0.5), fold.own.scatters, shared)
+        losses.append(_sample_losses(fold, SHRINKAGES, RHO, mixed))
+    assert found.family == 0
+    np.testing.assert_allclose(found.losses, [np.concatenate(losses, axis=1).mean(axis=1)])
+    first = choice.validate(visit, {}, 7, np.random.default_rng(0))  # no other task: its own
+    losses = [
+        _sample_losses(fold, SHRINKAGES, RHO, fold.own.scatters)
+        for fold in folds_of(visit, 3, np.random.default_rng(0))
+    ]
+    np.testing.assert_allclose(first.losses, [np.concatenate(losses, axis=1).mean(axis=1)])
 
 
 def test_labels_agree_where_half_of_the_right_answers_remain():
