@@ -28,6 +28,7 @@ from lml.plda.selection import (
     folds_of,
     is_at_chance,
     labels_agree,
+    ranked_samples,
 )
 
 RHO = 0.7
@@ -75,6 +76,31 @@ def visit_of(X, y):
     return Visit(
         X=X, codes=y, labels=list(range(y.max() + 1)), basis=np.eye(X.shape[1]), before=None
     )
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "size", "kept"),
+    [
+        (10, 4, 10),  # as many samples as may be ranked
+        (30, 4, 10),  # so many classes that each would have too few
+        (11, 4, 10),
+        (10, 7, 10),  # every other sample: classes keep their shares
+        (3, 50, 3),
+    ],
+)
+def test_of_many_samples_some_classes_or_a_share_of_each_is_ranked(
+    n_classes, size, kept, monkeypatch
+):
+    monkeypatch.setattr("lml.plda.selection.MOST_RANKED", 40)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        codes = rng.permutation(np.repeat(np.arange(n_classes), size))
+        chosen = ranked_samples(codes, 2, rng)
+        assert (np.diff(chosen) > 0).all()
+        counts = np.bincount(codes[chosen], minlength=n_classes)
+        assert np.count_nonzero(counts) == kept
+        assert np.ptp(counts[counts > 0]) <= 1
+        assert 35 <= len(chosen) <= 40
 
 
 def test_losses_are_the_shares_of_strangers_among_one_three_and_five():

@@ -15,7 +15,13 @@ from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
 from lml.plda.model import Scatters, TaskSums, pooled_scatters, task_moments
-from lml.plda.statistics import leading_span, moved_moments, moved_sums, visit_basis
+from lml.plda.statistics import (
+    _extended,
+    leading_span,
+    moved_moments,
+    moved_sums,
+    visit_basis,
+)
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -310,3 +316,15 @@ def test_moved_sums_are_the_sums_of_what_has_moved(shared_labels):
     for mine, theirs in pairs:
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
     assert np.abs(found.total.between).max() > 0.1
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_rows_are_extended_by_directions_whatever_their_length(size):
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.normal(size=(8, 3)))[0].T
+    rows = rng.normal(size=(2, 8))
+    given = size * np.vstack([rows, np.zeros(8), Q[0], 3 * rows[0], Q[1] - Q[2]])
+    found = _extended(Q, given)
+    np.testing.assert_array_equal(found[:3], Q)
+    np.testing.assert_allclose(found @ found.T, np.eye(5), atol=1e-12)
+    np.testing.assert_allclose(rows @ found.T @ found, rows, atol=1e-12)

@@ -453,6 +453,21 @@ def test_a_sample_far_from_all_references_gets_the_label_of_outliers():
     assert clone(model).set_params(classifier=known).get_params()["outlier_label"] == "none"
 
 
+@pytest.mark.parametrize(
+    ("parameters", "threshold"),
+    [
+        ({}, -25.0),  # one of four known samples is refused, one of three outliers passes
+        ({"threshold": "f_score"}, -9.0),  # precision 1 and recall 3/4: an F-score of 6/7
+        ({"threshold": "f_score", "beta": 3.0}, -81.0),  # all known samples pass
+    ],
+)
+def test_each_threshold_of_an_open_set_is_the_one_of_its_name(parameters, threshold):
+    known = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0]], ["a"])
+    samples = [[1.0], [2.0], [3.0], [9.0], [5.0], [6.0], [7.0]]
+    model = OpenSetClassifier(known, **parameters).fit(samples, ["a"] * 4 + ["b"] * 3)
+    assert model.threshold_ == threshold
+
+
 def test_a_threshold_without_outliers_or_without_known_samples_is_refused():
     _, model = on_a_line()
     before = model.__dict__.copy()
