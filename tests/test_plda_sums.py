@@ -328,3 +328,19 @@ def test_rows_are_extended_by_directions_whatever_their_length(size):
     np.testing.assert_array_equal(found[:3], Q)
     np.testing.assert_allclose(found @ found.T, np.eye(5), atol=1e-12)
     np.testing.assert_allclose(rows @ found.T @ found, rows, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [0, 3])
+def test_a_visit_is_told_in_its_dictionary_and_the_widest_directions_about_its_mean(n_rows):
+    X, y = rows(5, n=40, n_features=12)
+    L = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0][:n_rows]
+    for shift in (0.0, 100.0 * np.random.default_rng(2).normal(size=12)):
+        found = visit_basis(X + shift, y, L, 4, 0.7, np.random.default_rng(0))
+        assert len(found) == n_rows + 2 + 4  # three classes have two discriminants
+        np.testing.assert_allclose(found @ found.T, np.eye(len(found)), atol=1e-10)
+        np.testing.assert_array_equal(found[:n_rows], L)
+        # the last four: principal directions of the samples outside of all before them
+        outside = linalg.null_space(found[:-4])
+        _, W = linalg.eigh(np.cov((X @ outside).T))
+        widest = outside @ W[:, -4:]
+        np.testing.assert_allclose(found[-4:].T @ found[-4:], widest @ widest.T, atol=1e-6)
