@@ -344,3 +344,18 @@ def test_a_visit_is_told_in_its_dictionary_and_the_widest_directions_about_its_m
         _, W = linalg.eigh(np.cov((X @ outside).T))
         widest = outside @ W[:, -4:]
         np.testing.assert_allclose(found[-4:].T @ found[-4:], widest @ widest.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_bytes_of_each_part_are_counted(keyed):
+    learner = learned(4, shared_labels=keyed, n_components=5)
+    number, T, c, d, D = 8, 4, 3, 5, 6  # tasks of three classes, coordinates, features
+    trials = learner.tasks_[0].losses.size
+    assert learner.state_parts_ == {
+        "dictionary": number * d * D,
+        "codes": number * T * d * d,
+        "class means": number * T * (c * d + D),
+        "sums": number * (2 * d * d + keyed * (d * d + c * d + 2 * c)),
+        "records": number * T * (5 + 3 * c + trials),
+    }
+    assert learner.state_nbytes_ == sum(learner.state_parts_.values())

@@ -111,8 +111,9 @@ def test_directions_have_unit_length_and_do_not_move_with_the_origin(n):
     triplets = rng.integers(n, size=(500, 3))
     F = triplet_directions(samples, triplets, 30, 0)
     np.testing.assert_allclose(np.sum(F**2, axis=1), 1.0)
-    moved = triplet_directions(samples + 100.0, triplets, 30, 0)
-    np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
+    for far in (100.0, 1e6):
+        moved = triplet_directions(samples + far, triplets, 30, 0)
+        np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
     np.testing.assert_allclose(
         np.abs(np.sum(F * triplet_directions(sparse.csr_array(samples), triplets, 30, 0), axis=1)),
         1.0,
@@ -268,6 +269,19 @@ def test_equal_error_rate_of_gaussian_scores():
     assert abs(both[0] - both[1]) < 1e-3
     assert np.mean(both) == pytest.approx(0.1587, abs=0.005)  # of N(0, 1) beyond one
     assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
+
+
+def test_equal_error_rate_is_the_best_of_all_thresholds():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        y = np.array([1, -1, *rng.choice([-1, 1], 10)])
+        scores = np.round(rng.normal(size=12) + 0.5 * y, 1)  # with ties
+        rate, threshold = equal_error_rate(scores, y)
+        refused = [np.mean(scores[y > 0] < t) for t in (threshold, *scores)]
+        passed = [np.mean(scores[y < 0] >= t) for t in (threshold, *scores)]
+        gaps = np.abs(np.subtract(refused, passed))
+        assert gaps[0] == pytest.approx(gaps.min())
+        assert rate == pytest.approx((refused[0] + passed[0]) / 2)
 
 
 def test_a_pair_with_exactly_the_threshold_passes():
