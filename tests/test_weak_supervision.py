@@ -185,6 +185,13 @@ def test_steps_on_pairs_start_halfway_and_go_no_further_than_they_must():
         assert threshold - start == pytest.approx(np.sqrt(unit) * least[-1])
 
 
+def test_pairs_of_samples_that_are_zero_teach_nothing():
+    given = np.zeros((3, 2)), np.array([[0, 1], [1, 2]]), np.array([1, -1])
+    W, threshold, losses, steps = pair_steps(*given, [0, 1], np.inf, np.eye(2))
+    assert (W.tolist(), threshold) == (np.eye(2).tolist(), 0.0)
+    assert (losses.tolist(), steps.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+
+
 @pytest.mark.parametrize("c", [0.01, 100.0])
 def test_scaled_pairs_are_learned_alike(c):
     model = OASIS(0.1, n_steps=500, random_state=0).fit_pairs(PAIRS, SIGNS, X)
@@ -238,6 +245,15 @@ def test_calibration_finds_the_true_log_ratios(calibration):
     middle = abs(truth) < 4
     assert np.sqrt(np.mean((found - truth)[middle] ** 2)) < 0.25
     assert log_ratio_cost(found, labels) <= 1.01 * log_ratio_cost(truth, labels)
+
+
+@pytest.mark.parametrize(("slope", "shift"), [(1e-6, 0.0), (1e6, 0.0), (1.0, 1e6), (1.0, -1e6)])
+def test_ratios_depend_neither_on_the_unit_nor_on_the_origin_of_scores(slope, shift):
+    pairs, y, _ = gaussian_scores(500)
+    plain = PairClassifier(Given()).fit(pairs, y).log_ratio(pairs)
+    moved = slope * pairs + shift
+    found = PairClassifier(Given()).fit(moved, y).log_ratio(moved)
+    np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_unequal_numbers_of_labels_do_not_shift_the_ratios():
