@@ -21,6 +21,7 @@ from lml.plda.selection import (
     SHRINKAGES,
     Selection,
     Visit,
+    _folds,
     _log_likelihoods,
     _mean_rule,
     _sample_losses,
@@ -29,6 +30,7 @@ from lml.plda.selection import (
     is_at_chance,
     labels_agree,
     ranked_samples,
+    scatter_tells,
 )
 
 RHO = 0.7
@@ -229,3 +231,70 @@ def test_a_task_is_read_as_its_family_unless_others_are_clearly_better():
     assert choice.settings(few, [usual] * 8 + [few]) == (weights[0], shrinkages[1])
     one = Selection(weights[1:], shrinkages[:1], 1.0, shared_labels=False, n_folds=2)
     assert one.settings(memory([[0.5]]), []) == (weights[1], shrinkages[0])
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_folds_are_of_equal_size_and_every_class_is_spread_over_them(n_folds):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        codes = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 4, 5, 9]))
+        folds = _folds(codes, n_folds, rng)
+        for part in (folds, *(folds[codes == code] for code in range(6))):
+            assert np.ptp(np.bincount(part, minlength=n_folds)) <= 1
+    few = _folds(np.array([0, 1]), 5, np.random.default_rng(0))
+    assert sorted(few) == [0, 1]  # no fold is empty
+
+
+@pytest.mark.parametrize("n_rows", [4, 6])
+def test_moments_of_a_visit_are_those_of_all_samples_of_its_task(n_rows):
+    X, y = rows(4, n=40)
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0][:n_rows]
+    labels = list(range(3))
+    early, late = slice(0, 25), slice(25, 40)
+    before = task_moments(X[early], y[early], labels, basis)
+    visit = Visit(X=X[late], codes=y[late], labels=labels, basis=basis, before=before)
+    part = np.arange(15) < 9
+    for chosen, taken in (
+        (None, np.arange(40)),
+        (part, np.r_[:25, 25 + np.flatnonzero(part)]),
+    ):
+        moments, mean = visit.moments(chosen)
+        expected, center = task_moments(X[taken], y[taken], labels, basis)
+        np.testing.assert_allclose(mean, center, atol=1e-12)
+        # outside of the basis earlier class means are not known, which the trace would need
+        for name in ("counts", "means", "within", "centered", *["trace"] * (n_rows == 6)):
+            found = getattr(moments, name)
+            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-10, err_msg=name)
+    some = visit.only(np.array([1, 4, 7]))  # all others count as samples before
+    assert len(some.X) == len(some.codes) == 3
+    np.testing.assert_allclose(some.moments()[0].within, visit.moments()[0].within, atol=1e-10)
+    np.testing.assert_allclose(some.moments()[1], X.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 20.0])
+def test_others_scatter_tells_where_it_is_no_less_likely_than_one_of_two(spread):
+    """Gains of log-likelihood over the task's own scatter and over none, by densities."""
+    X, y = rows(6, n=60, n_features=4)
+    folds = folds_of(visit_of(X, y), 3, np.random.default_rng(0))
+    said = []
+    for seed in range(12):
+        A = np.random.default_rng(seed).normal(size=(4, 4))
+        theirs = spread * A @ A.T
+        logs = []
+        for fold in folds:
+            R = fold.held - fold.own.means[fold.held_codes]
+            for row in R:
+                sizes = np.mean(np.sum(R * R, axis=1))
+                scatters = (theirs, fold.own.scatters.within, np.zeros((4, 4)))
+                line = []
+                for S in scatters:
+                    sigma = S + RHO * np.eye(4)
+                    sigma = sigma * sizes / np.trace(sigma)
+                    line.append(multivariate_normal(np.zeros(4), sigma).logpdf(row))
+                logs.append(line)
+        gains = np.array(logs)[:, :1] - np.array(logs)[:, 1:]
+        lacks = gains.sum(axis=0) < -2 * np.sqrt(len(gains)) * gains.std(axis=0)
+        said.append(not lacks.all())
+        assert scatter_tells(folds, list(range(y.max() + 1)), theirs, RHO) is said[-1]
+    if spread > 1:
+        assert not all(said)
