@@ -590,6 +590,7 @@ class FactoredMetric:
                 )
             return self.root().to_dense()
         values, rows = self._psd_spectrum()
+        values = self.alpha + values  # alpha may be below 0
         keep = values > 1e-15 * values.max(initial=0.0)
         return np.sqrt(values[keep])[:, None] * rows[keep]
 

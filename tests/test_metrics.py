@@ -295,6 +295,14 @@ def test_bad_arguments_are_refused():
         pairwise_scores(metric, X, X, "cosine")
 
 
+def test_what_is_above_a_negative_identity_part_everywhere_has_a_root():
+    metric = FactoredMetric(-1.0, np.eye(3), [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(metric.root().to_dense(), np.diag([1.0, 1.0, 2.0]))
+    np.testing.assert_allclose(metric.embed(X[:, :3]), X[:, :3] * [1.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="smallest eigenvalue -1"):  # of the directions beside it
+        FactoredMetric(-1.0, np.eye(4)[:3], [2.0, 2.0, 5.0]).root()
+
+
 def test_zero_metrics():
     zero = FactoredMetric(0.0, np.zeros((2, D)), np.zeros(2))
     assert zero.norm() == 0.0
