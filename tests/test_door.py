@@ -218,7 +218,7 @@ def test_a_matrix_that_is_one_already_is_given_back():
     assert check_matrix([[1, 2]]).dtype == np.float64
     assert check_matrix(np.empty((0, 3)), n_features=3).shape == (0, 3)
     for empty, options in ((np.empty((0, 3)), {"ensure_min_samples": 1}), (np.empty((3, 0)), {})):
-        with pytest.raises(ValueError, match="0 (sample|feature)"):
+        with pytest.raises(ValueError, match=r"0 (sample|feature)"):
             check_matrix(empty, **options)
     with pytest.raises(ValueError, match="A has 3 features, but 4 features are expected"):
         check_matrix(X0, "A", n_features=4)
