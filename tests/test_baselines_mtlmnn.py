@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from lml.baselines.mtlmnn import (
     MultiTaskLMNN,
     TaskLoss,
     _row_space,
+    _spectral_steps,
     minimize_joint,
     target_table,
 )
@@ -162,6 +164,18 @@ def test_minimum_by_a_general_solver(constraint):
     first = np.random.default_rng(0).standard_normal(V.size)
     found = optimize.minimize(value, first, tol=1e-9)
     assert found.fun == pytest.approx(state.objective, rel=1e-5)
+
+
+def test_a_move_that_leads_uphill_is_halved_until_it_leads_down():
+    def evaluate(V):
+        return SimpleNamespace(objective=float((V[0] - 0.9) ** 2), gradient=2 * (V - 0.9))
+
+    start = np.ones(1)  # the first move leads to 0; half of it to 1/2, and so on
+    steps = _spectral_steps(evaluate, lambda V: V, start, evaluate(start))
+    first, state = next(steps)
+    assert first.tolist() == [0.875]
+    assert state.objective == pytest.approx(0.025**2)
+    assert next(steps)[0] == pytest.approx(0.9)  # by the curvature that was met
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
