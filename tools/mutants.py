@@ -228,7 +228,9 @@ def main() -> None:
         runs = {m: try_changes(folder, m, random.Random(given.seed)) for m in wanted}
         results = {module: Counter() for module in wanted}
         for _ in range(given.count):
-            for module in [m for m in runs if time.monotonic() < end]:
+            for module in list(runs):
+                if time.monotonic() >= end:
+                    break
                 if (result := next(runs[module], None)) is None:
                     del runs[module]
                 else:
