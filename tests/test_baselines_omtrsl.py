@@ -215,6 +215,14 @@ def test_wide_sparse_rows():
     assert alone.task_metric("p").factor.shape[0] <= 60  # a row of a sample each, nothing square
 
 
+def test_of_many_narrow_samples_metrics_are_square_and_of_sparse_ones_sparse():
+    X, y, tasks = problem()
+    learner = MultiTaskOASIS(n_steps=100, random_state=0).fit(X, y, tasks=tasks)
+    assert learner.task_metric("a").factor.shape == (5, 5)  # not a row for each sample
+    learner.fit(sparse.csr_array(X), y, tasks=tasks)
+    assert sparse.issparse(learner.task_metric("a").factor)
+
+
 def test_neighbours_with_a_joint_learner():
     X, y, tasks = problem()
     learner = MultiTaskOASIS(n_steps=100, random_state=0).fit(X, y, tasks=tasks)
