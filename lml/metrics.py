@@ -510,7 +510,7 @@ class FactoredMetric:
         Parameters
         ----------
         rank : int >= 0, optional
-            Number of rows to keep. None keeps all that are not zero, which is exact for
+            Number of rows to keep. None keeps all that are above rounding, which is exact for
             the symmetric part; more than there are is clipped.
 
         Returns
@@ -526,8 +526,8 @@ class FactoredMetric:
         optional(whole(0)).check("rank", rank)
         values, rows = self._spectrum()
         order = np.argsort(-np.abs(values), kind="stable")
-        floor = len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
-        order = order[np.abs(values[order]) > floor][:rank]
+        floor = 10 * len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
+        order = order[np.abs(values[order]) > floor][:rank]  # below it is rounding
         return FactoredMetric._trusted(self.alpha, rows[order], values[order])
 
     # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
@@ -590,6 +590,7 @@ class FactoredMetric:
                 )
             return self.root().to_dense()
         values, rows = self._psd_spectrum()
+        values = self.alpha + values  # alpha may be below 0
         keep = values > 1e-15 * values.max(initial=0.0)
         return np.sqrt(values[keep])[:, None] * rows[keep]
 

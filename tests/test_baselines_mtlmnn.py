@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from lml.baselines.mtlmnn import (
     JointProblem,
     MultiTaskLMNN,
     TaskLoss,
+    _row_space,
+    _spectral_steps,
     minimize_joint,
     target_table,
 )
@@ -163,6 +166,18 @@ def test_minimum_by_a_general_solver(constraint):
     assert found.fun == pytest.approx(state.objective, rel=1e-5)
 
 
+def test_a_move_that_leads_uphill_is_halved_until_it_leads_down():
+    def evaluate(V):
+        return SimpleNamespace(objective=float((V[0] - 0.9) ** 2), gradient=2 * (V - 0.9))
+
+    start = np.ones(1)  # the first move leads to 0; half of it to 1/2, and so on
+    steps = _spectral_steps(evaluate, lambda V: V, start, evaluate(start))
+    first, state = next(steps)
+    assert first.tolist() == [0.875]
+    assert state.objective == pytest.approx(0.025**2)
+    assert next(steps)[0] == pytest.approx(0.9)  # by the curvature that was met
+
+
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_projected_gradient_vanishes(constraint):
     joint, _ = small_joint(constraint)
@@ -234,6 +249,18 @@ def test_limits(constraint):
         one = MultiTaskLMNN(np.inf, g, constraint=constraint, **EXACT)
         one.fit(X[names == t], y[names == t], tasks=names[names == t])
         np.testing.assert_allclose(alone.metric_matrix(t), one.metric_matrix(t), atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "n_features"), [(4, 30), (3, 5000)])
+def test_the_span_of_centered_samples_is_told_from_rounding(n, n_features):
+    for seed in range(40):
+        X = np.random.default_rng(seed).normal(size=(n, n_features))
+        rows = X - X.mean(axis=0)
+        basis = _row_space(rows)
+        assert basis.shape == (n - 1, n_features)  # they sum to zero
+        np.testing.assert_allclose(rows @ basis.T @ basis, rows, atol=1e-11)
+    assert _row_space(np.eye(3)[:, :2]) is None  # all there is
+    assert _row_space(np.zeros((4, 3))).tolist() == [[1.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)

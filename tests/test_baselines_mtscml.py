@@ -217,6 +217,13 @@ def test_blocks_do_not_matter():
     np.testing.assert_allclose(copies.reshape(2, 3000, -1).sum(axis=1), W, rtol=1e-6)
 
 
+def test_as_many_tasks_have_samples_as_have_triplets():
+    P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]])
+    for samples, given in (([P, P], [triplets]), ([P], [triplets, triplets])):
+        with pytest.raises(ValueError, match="argument 2 is"):
+            joint_dual_averaging(samples, given, 0.01, gamma=1.0, n_steps=12)
+
+
 @pytest.mark.parametrize("c", [1e-3, 1 / 4080, 7.0, 1e3])
 def test_a_penalty_has_no_units(c):
     X, y, tasks = table()

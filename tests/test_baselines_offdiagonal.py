@@ -368,6 +368,12 @@ def test_bad_parameters_are_named_and_a_fitted_learner_keeps_its_state(parameter
             np.testing.assert_array_equal(getattr(learner, name), value)
 
 
+def test_a_sparse_dictionary_is_refused_with_what_to_do():
+    X, y = rows_of(30, 4, 2)
+    with pytest.raises(TypeError, match="Sparse data was passed for dictionary"):
+        OffDiagonalLearner(dictionary=sparse.csr_array(np.eye(4)[:2])).fit(X, y)
+
+
 def test_failed_refit_on_other_features_keeps_the_state():
     X, y = rows_of(30, 4, 2)
     learner = OffDiagonalLearner(n_components=2, random_state=0, tol=1e-2).fit(X, y)

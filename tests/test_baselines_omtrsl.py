@@ -212,6 +212,15 @@ def test_wide_sparse_rows():
     alone = MultiTaskOASIS(3.0, n_steps=50, random_state=0)
     alone.fit(X[:, :9000].toarray(), y, tasks=tasks)
     assert alone.task_metric("p").shape == (9000, 9000)
+    assert alone.task_metric("p").factor.shape[0] <= 60  # a row of a sample each, nothing square
+
+
+def test_of_many_narrow_samples_metrics_are_square_and_of_sparse_ones_sparse():
+    X, y, tasks = problem()
+    learner = MultiTaskOASIS(n_steps=100, random_state=0).fit(X, y, tasks=tasks)
+    assert learner.task_metric("a").factor.shape == (5, 5)  # not a row for each sample
+    learner.fit(sparse.csr_array(X), y, tasks=tasks)
+    assert sparse.issparse(learner.task_metric("a").factor)
 
 
 def test_neighbours_with_a_joint_learner():

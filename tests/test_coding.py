@@ -128,8 +128,9 @@ def test_fista_does_not_depend_on_the_first_step(affine, step):
     np.testing.assert_allclose(found.code, expected.code, atol=1e-6)
 
 
+@pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("size", [1e-12, 1e-6, 1.0, 1e6, 1e12])
-def test_rounding_is_told_from_a_bend_in_every_unit(size):
+def test_rounding_is_told_from_a_bend_in_every_unit(size, affine):
     """Under |W - A|^2 / 2 the longest step is 1, where both sides are equal but for rounding."""
 
     class Nothing:
@@ -142,7 +143,7 @@ def test_rounding_is_told_from_a_bend_in_every_unit(size):
         def smooth(W, A=A):
             return 0.5 * np.sum((W - A) ** 2), W - A
 
-        walk = fista_iterates(smooth, Nothing(), np.zeros((3, 3)), 4.0, True, True)
+        walk = fista_iterates(smooth, Nothing(), np.zeros((3, 3)), 4.0, True, affine)
         next(walk)
         code, _, _, step, _ = next(walk)
         assert step == 1.0

@@ -217,6 +217,9 @@ def test_a_matrix_that_is_one_already_is_given_back():
     assert check_matrix(X0) is X0
     assert check_matrix([[1, 2]]).dtype == np.float64
     assert check_matrix(np.empty((0, 3)), n_features=3).shape == (0, 3)
+    for empty, options in ((np.empty((0, 3)), {"ensure_min_samples": 1}), (np.empty((3, 0)), {})):
+        with pytest.raises(ValueError, match=r"0 (sample|feature)"):
+            check_matrix(empty, **options)
     with pytest.raises(ValueError, match="A has 3 features, but 4 features are expected"):
         check_matrix(X0, "A", n_features=4)
     with pytest.raises(ValueError, match=r"A\[0, 1\] is nan"):
@@ -499,6 +502,7 @@ def test_weights_are_floats():
 
 def test_as_many_neighbors_as_there_are_references():
     assert type(check_n_neighbors(np.int64(3), 3)) is int
+    assert check_n_neighbors(1, 1) == check_n_neighbors(1, 2, without_itself=True) == 1
     with pytest.raises(ValueError, match=r"n_neighbors is 4, but .* n_samples = 3"):
         check_n_neighbors(4, 3)
     with pytest.raises(ValueError, match="the sample itself does not count"):

@@ -223,6 +223,26 @@ def test_means_of_herded_references_are_near_those_of_all():
     assert off["herding"] < 0.2 * off["random"]
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_herding_takes_the_sample_that_brings_the_mean_nearest(n, form):
+    rng = np.random.default_rng(n)
+    X, y = rng.normal(size=(40, 3)) + 2.0, np.arange(40) % 2
+    bounds = {"max_per_class": n, "reduction": "herding"}
+    reader = LifelongKNeighborsClassifier(OneMetric(3), 1, **bounds).fit(form(X), y, task="t")
+    kept, labels = reader.references_["t"]
+    for c in (0, 1):
+        own = X[y == c]
+        taken = []
+        for _ in range(n):
+            left = [i for i in range(20) if i not in taken]
+            gaps = [np.linalg.norm(own.mean(0) - own[[*taken, i]].mean(0)) for i in left]
+            taken.append(left[np.argmin(gaps)])
+        found = kept[np.flatnonzero(labels == c)]
+        found = found.toarray() if sparse.issparse(found) else found
+        np.testing.assert_array_equal(found, own[sorted(taken)])
+
+
 def test_a_reduction_without_a_bound_is_refused():
     task = make_tasks()[0]
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1, reduction="herding")

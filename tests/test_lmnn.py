@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 
 from lml.baselines.mtlmnn import MultiTaskLMNN
-from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, target_neighbors
+from lml.lmnn import LMNN, _row_space, impostors, lmnn_loss_gradient, target_neighbors
 
 SMALL = LMNN(shrinkage=0.01, max_iter=50)
 
@@ -232,6 +232,16 @@ def test_units_and_shifts_do_not_matter(c):
     other = LMNN(shrinkage=0.01).fit(c * X + 5, y)
     assert other.objective_ == pytest.approx(base.objective_, rel=1e-6)
     np.testing.assert_allclose(c**2 * other.metric_.to_dense(), base.metric_.to_dense(), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("n", "n_features"), [(4, 30), (3, 5000)])
+def test_the_span_of_centered_samples_is_told_from_rounding(n, n_features):
+    for seed in range(40):
+        X = np.random.default_rng(seed).normal(size=(n, n_features))
+        coordinates, rows = _row_space(X)
+        assert rows.shape == (n - 1, n_features)  # centered samples sum to zero
+        np.testing.assert_allclose(rows @ rows.T, np.eye(n - 1), atol=1e-12)
+        np.testing.assert_allclose(coordinates @ rows, X - X.mean(axis=0), atol=1e-11)
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.02])

@@ -103,6 +103,21 @@ def test_spectral_methods_are_those_of_the_dense_matrix(case):
         np.testing.assert_allclose(error, np.linalg.norm(values[q:]), atol=1e-10)
 
 
+@pytest.mark.parametrize("n_features", [2, 3, 4, 6, 11, 30])
+def test_compression_tells_rounding_from_a_small_eigenvalue(n_features):
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rank = int(rng.integers(1, n_features))
+        Q = np.linalg.qr(rng.normal(size=(n_features, n_features)))[0]
+        values = rng.choice([-1.0, 1.0], rank) * rng.uniform(1.0, 2.0, rank)
+        M = (Q[:, :rank] * values) @ Q[:, :rank].T
+        short = FactoredMetric.from_dense(M).compress()
+        assert short.factor.shape[0] == rank
+        np.testing.assert_allclose(short.to_dense(), M, atol=1e-13)
+        small = FactoredMetric(0.0, Q.T[:2], [1.0, 1e-12]).compress()
+        np.testing.assert_allclose(small.core, [1.0, 1e-12], rtol=1e-2)
+
+
 @pytest.mark.parametrize("case", CASES[::5])
 @pytest.mark.parametrize("other", CASES[::7])
 def test_sums_and_inner_products(case, other):
@@ -278,6 +293,14 @@ def test_bad_arguments_are_refused():
         FactoredMetric.identity(5000).components()
     with pytest.raises(ValueError, match="metric_type='cosine'"):
         pairwise_scores(metric, X, X, "cosine")
+
+
+def test_what_is_above_a_negative_identity_part_everywhere_has_a_root():
+    metric = FactoredMetric(-1.0, np.eye(3), [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(metric.root().to_dense(), np.diag([1.0, 1.0, 2.0]))
+    np.testing.assert_allclose(metric.embed(X[:, :3]), X[:, :3] * [1.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="smallest eigenvalue -1"):  # of the directions beside it
+        FactoredMetric(-1.0, np.eye(4)[:3], [2.0, 2.0, 5.0]).root()
 
 
 def test_zero_metrics():

@@ -87,6 +87,12 @@ def test_an_equivalent_change_is_one_of_the_module_as_it_is_and_has_a_reason():
         assert entry["reason"]
 
 
+@pytest.mark.parametrize(("body", "status"), [("while True: pass", -9), ("time.sleep(6)", 0)])
+def test_a_loop_is_stopped_by_seconds_of_the_processor_and_waiting_is_not(body, status, tmp_path):
+    (tmp_path / "test_it.py").write_text(f"import time\n\ndef test():\n    {body}\n")
+    assert mutants.run_tests(tmp_path, ["test_it.py"], 4) == status
+
+
 def test_messages_imports_and_annotations_are_left_alone():
     source = 'def f(x: "tuple[int, 3]") -> "1":\n    raise ValueError(f"{x + 1}", 3)\n'
     assert list(mutants.places(ast.parse(source))) == []

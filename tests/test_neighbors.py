@@ -154,6 +154,17 @@ def test_rows_far_from_the_origin_are_ranked_right(rng):
     assert found.ravel().tolist() == list(range(50))
 
 
+@pytest.mark.parametrize("far", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("n", [60, 400])  # groups of 2 and of 16 columns
+def test_samples_near_one_another_and_far_from_the_mean_are_ranked_right(rng, n, far):
+    for _ in range(10):
+        Z = rng.choice([-far, far], size=(n, 1)) + 1e-3 * rng.normal(size=(n, 3))
+        X = Z[:20] + 1e-3 * rng.normal(size=(20, 3))
+        squares = np.square(X[:, None] - Z).sum(axis=2)
+        found, _ = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 3)
+        np.testing.assert_array_equal(found, np.argsort(squares, axis=1, kind="stable")[:, :3])
+
+
 @pytest.mark.parametrize("kind", [str, int, object])
 def test_votes_against_counting(rng, kind):
     labels = rng.integers(3, size=(200, 5)).astype(kind)

@@ -7,12 +7,21 @@ import pytest
 from plda_streams import rows
 from scipy.stats import multivariate_normal
 
-from lml.plda.model import class_axes, log_ratios, shrunken_variances, task_moments
+from lml.plda.model import (
+    TaskSums,
+    class_axes,
+    log_ratios,
+    mix_scatters,
+    pooled_scatters,
+    shrunken_variances,
+    task_moments,
+)
 from lml.plda.selection import (
     OWN_WEIGHTS,
     SHRINKAGES,
     Selection,
     Visit,
+    _folds,
     _log_likelihoods,
     _mean_rule,
     _sample_losses,
@@ -20,6 +29,8 @@ from lml.plda.selection import (
     folds_of,
     is_at_chance,
     labels_agree,
+    ranked_samples,
+    scatter_tells,
 )
 
 RHO = 0.7
@@ -69,6 +80,31 @@ def visit_of(X, y):
     )
 
 
+@pytest.mark.parametrize(
+    ("n_classes", "size", "kept"),
+    [
+        (10, 4, 10),  # as many samples as may be ranked
+        (30, 4, 10),  # so many classes that each would have too few
+        (11, 4, 10),
+        (10, 7, 10),  # every other sample: classes keep their shares
+        (3, 50, 3),
+    ],
+)
+def test_of_many_samples_some_classes_or_a_share_of_each_is_ranked(
+    n_classes, size, kept, monkeypatch
+):
+    monkeypatch.setattr("lml.plda.selection.MOST_RANKED", 40)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        codes = rng.permutation(np.repeat(np.arange(n_classes), size))
+        chosen = ranked_samples(codes, 2, rng)
+        assert (np.diff(chosen) > 0).all()
+        counts = np.bincount(codes[chosen], minlength=n_classes)
+        assert np.count_nonzero(counts) == kept
+        assert np.ptp(counts[counts > 0]) <= 1
+        assert 35 <= len(chosen) <= 40
+
+
 def test_losses_are_the_shares_of_strangers_among_one_three_and_five():
     X, y = rows(1, n=36)
     fold = folds_of(visit_of(X, y), 3, np.random.default_rng(0))[0]
@@ -80,6 +116,37 @@ def test_losses_are_the_shares_of_strangers_among_one_three_and_five():
         for loss, code, row in zip(line, fold.held_codes, scores, strict=True):
             wrong = fold.other_codes[np.argsort(-row, kind="stable")] != code
             assert loss == pytest.approx(np.mean([wrong[:k].mean() for k in (1, 3, 5)]))
+
+
+def test_what_is_given_is_neither_validated_nor_called_chance():
+    X, _ = rows(1, n=36)
+    visit = visit_of(X, np.random.default_rng(0).integers(2, size=36))  # labels that say nothing
+    given = Selection([(0.25, 0.0)], SHRINKAGES[:1], RHO, shared_labels=False, n_folds=3)
+    choice = given.validate(visit, {}, 7, rng=None)  # no folds are drawn
+    assert (choice.family, choice.at_chance, choice.losses.shape) == (0, False, (1, 1))
+
+
+@pytest.mark.parametrize("shared_labels", [False, True])
+def test_given_weights_leave_the_shrinkage_to_validation(shared_labels):
+    X, y = rows(1, n=36)
+    visit, theirs = visit_of(X, y), rows(2, n=50)
+    other, _ = task_moments(*theirs, list(range(theirs[1].max() + 1)), np.eye(X.shape[1]))
+    choice = Selection([(0.25, 0.5)], SHRINKAGES, RHO, shared_labels=shared_labels, n_folds=3)
+    families = {0: TaskSums.of([other], shared_labels)}
+    found = choice.validate(visit, families, 7, np.random.default_rng(0))
+    losses = []
+    for fold in folds_of(visit, 3, np.random.default_rng(0)):
+        shared = pooled_scatters([other, fold.own], shared_labels)
+        mixed = mix_scatters((0.25, 0.5), fold.own.scatters, shared)
+        losses.append(_sample_losses(fold, SHRINKAGES, RHO, mixed))
+    assert found.family == 0
+    np.testing.assert_allclose(found.losses, [np.concatenate(losses, axis=1).mean(axis=1)])
+    first = choice.validate(visit, {}, 7, np.random.default_rng(0))  # no other task: its own
+    losses = [
+        _sample_losses(fold, SHRINKAGES, RHO, fold.own.scatters)
+        for fold in folds_of(visit, 3, np.random.default_rng(0))
+    ]
+    np.testing.assert_allclose(first.losses, [np.concatenate(losses, axis=1).mean(axis=1)])
 
 
 def test_labels_agree_where_half_of_the_right_answers_remain():
@@ -164,3 +231,70 @@ def test_a_task_is_read_as_its_family_unless_others_are_clearly_better():
     assert choice.settings(few, [usual] * 8 + [few]) == (weights[0], shrinkages[1])
     one = Selection(weights[1:], shrinkages[:1], 1.0, shared_labels=False, n_folds=2)
     assert one.settings(memory([[0.5]]), []) == (weights[1], shrinkages[0])
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_folds_are_of_equal_size_and_every_class_is_spread_over_them(n_folds):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        codes = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 4, 5, 9]))
+        folds = _folds(codes, n_folds, rng)
+        for part in (folds, *(folds[codes == code] for code in range(6))):
+            assert np.ptp(np.bincount(part, minlength=n_folds)) <= 1
+    few = _folds(np.array([0, 1]), 5, np.random.default_rng(0))
+    assert sorted(few) == [0, 1]  # no fold is empty
+
+
+@pytest.mark.parametrize("n_rows", [4, 6])
+def test_moments_of_a_visit_are_those_of_all_samples_of_its_task(n_rows):
+    X, y = rows(4, n=40)
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0][:n_rows]
+    labels = list(range(3))
+    early, late = slice(0, 25), slice(25, 40)
+    before = task_moments(X[early], y[early], labels, basis)
+    visit = Visit(X=X[late], codes=y[late], labels=labels, basis=basis, before=before)
+    part = np.arange(15) < 9
+    for chosen, taken in (
+        (None, np.arange(40)),
+        (part, np.r_[:25, 25 + np.flatnonzero(part)]),
+    ):
+        moments, mean = visit.moments(chosen)
+        expected, center = task_moments(X[taken], y[taken], labels, basis)
+        np.testing.assert_allclose(mean, center, atol=1e-12)
+        # outside of the basis earlier class means are not known, which the trace would need
+        for name in ("counts", "means", "within", "centered", *["trace"] * (n_rows == 6)):
+            found = getattr(moments, name)
+            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-10, err_msg=name)
+    some = visit.only(np.array([1, 4, 7]))  # all others count as samples before
+    assert len(some.X) == len(some.codes) == 3
+    np.testing.assert_allclose(some.moments()[0].within, visit.moments()[0].within, atol=1e-10)
+    np.testing.assert_allclose(some.moments()[1], X.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 20.0])
+def test_others_scatter_tells_where_it_is_no_less_likely_than_one_of_two(spread):
+    """Gains of log-likelihood over the task's own scatter and over none, by densities."""
+    X, y = rows(6, n=60, n_features=4)
+    folds = folds_of(visit_of(X, y), 3, np.random.default_rng(0))
+    said = []
+    for seed in range(12):
+        A = np.random.default_rng(seed).normal(size=(4, 4))
+        theirs = spread * A @ A.T
+        logs = []
+        for fold in folds:
+            R = fold.held - fold.own.means[fold.held_codes]
+            for row in R:
+                sizes = np.mean(np.sum(R * R, axis=1))
+                scatters = (theirs, fold.own.scatters.within, np.zeros((4, 4)))
+                line = []
+                for S in scatters:
+                    sigma = S + RHO * np.eye(4)
+                    sigma = sigma * sizes / np.trace(sigma)
+                    line.append(multivariate_normal(np.zeros(4), sigma).logpdf(row))
+                logs.append(line)
+        gains = np.array(logs)[:, :1] - np.array(logs)[:, 1:]
+        lacks = gains.sum(axis=0) < -2 * np.sqrt(len(gains)) * gains.std(axis=0)
+        said.append(not lacks.all())
+        assert scatter_tells(folds, list(range(y.max() + 1)), theirs, RHO) is said[-1]
+    if spread > 1:
+        assert not all(said)

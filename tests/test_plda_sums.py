@@ -15,7 +15,13 @@ from lml import base
 from lml.plda import LifelongPLDA, selection, statistics
 from lml.plda import learner as plda
 from lml.plda.model import Scatters, TaskSums, pooled_scatters, task_moments
-from lml.plda.statistics import leading_span, moved_moments, moved_sums, visit_basis
+from lml.plda.statistics import (
+    _extended,
+    leading_span,
+    moved_moments,
+    moved_sums,
+    visit_basis,
+)
 from lml.utils.validation import InvalidParameterError
 
 GIVEN = {"own_weight": 0.25, "shrinkage": (0.5, 0.2, 0.1)}
@@ -310,3 +316,46 @@ def test_moved_sums_are_the_sums_of_what_has_moved(shared_labels):
     for mine, theirs in pairs:
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
     assert np.abs(found.total.between).max() > 0.1
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_rows_are_extended_by_directions_whatever_their_length(size):
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.normal(size=(8, 3)))[0].T
+    rows = rng.normal(size=(2, 8))
+    given = size * np.vstack([rows, np.zeros(8), Q[0], 3 * rows[0], Q[1] - Q[2]])
+    found = _extended(Q, given)
+    np.testing.assert_array_equal(found[:3], Q)
+    np.testing.assert_allclose(found @ found.T, np.eye(5), atol=1e-12)
+    np.testing.assert_allclose(rows @ found.T @ found, rows, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [0, 3])
+def test_a_visit_is_told_in_its_dictionary_and_the_widest_directions_about_its_mean(n_rows):
+    X, y = rows(5, n=40, n_features=12)
+    L = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0][:n_rows]
+    for shift in (0.0, 100.0 * np.random.default_rng(2).normal(size=12)):
+        found = visit_basis(X + shift, y, L, 4, 0.7, np.random.default_rng(0))
+        assert len(found) == n_rows + 2 + 4  # three classes have two discriminants
+        np.testing.assert_allclose(found @ found.T, np.eye(len(found)), atol=1e-10)
+        np.testing.assert_array_equal(found[:n_rows], L)
+        # the last four: principal directions of the samples outside of all before them
+        outside = linalg.null_space(found[:-4])
+        _, W = linalg.eigh(np.cov((X @ outside).T))
+        widest = outside @ W[:, -4:]
+        np.testing.assert_allclose(found[-4:].T @ found[-4:], widest @ widest.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_bytes_of_each_part_are_counted(keyed):
+    learner = learned(4, shared_labels=keyed, n_components=5)
+    number, T, c, d, D = 8, 4, 3, 5, 6  # tasks of three classes, coordinates, features
+    trials = learner.tasks_[0].losses.size
+    assert learner.state_parts_ == {
+        "dictionary": number * d * D,
+        "codes": number * T * d * d,
+        "class means": number * T * (c * d + D),
+        "sums": number * (2 * d * d + keyed * (d * d + c * d + 2 * c)),
+        "records": number * T * (5 + 3 * c + trials),
+    }
+    assert learner.state_nbytes_ == sum(learner.state_parts_.values())

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lml.oasis import OASIS
 from lml.state import decode_parameters, encode_parameters, expect
@@ -15,6 +16,19 @@ def test_parameters_of_an_estimator_come_back(init):
     assert (found["aggressiveness"], found["random_state"]) == (0.25, 3)
     np.testing.assert_equal(found["init"], init)
     assert arrays == {}  # every array has been taken
+
+
+@pytest.mark.parametrize(
+    ("width", "kind"), [(9, np.int32), (2**31 - 1, np.int32), (2**33, np.int64)]
+)
+def test_sparse_parameters_of_any_width_come_back_with_the_least_numbers(width, kind):
+    places = (np.array([1.0, 2.0]), (np.array([0, 1]), np.array([5, width - 1])))
+    arrays = {}
+    forms = encode_parameters(OASIS(init=sparse.csr_array(places, shape=(2, width))), arrays)
+    found = decode_parameters(forms, arrays)["init"]
+    assert found.shape == (2, width)
+    assert found.indices.dtype == found.indptr.dtype == kind
+    assert (found.indices.tolist(), found.data.tolist()) == ([5, width - 1], [1.0, 2.0])
 
 
 def test_a_part_that_does_not_fit_is_named_with_its_value():

@@ -78,12 +78,15 @@ def test_a_fit_of_triplets_that_fails_leaves_the_learner_as_it_was(learner, give
 
 
 def test_oasis_takes_its_steps_on_the_given_triplets_only():
-    model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
-    model.fit_triplets([[3, 4, 5]], X)
-    # one triplet, learned once: the step of least length that gives it its margin
-    q = X[4] - X[5]
-    expected = np.outer(X[3], q) / (X[3] @ X[3] * (q @ q))
-    np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
+    exact = np.array([[2.0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0]])  # without rounding
+    for samples, triplet in ((X, [3, 4, 5]), (exact, [0, 1, 2])):
+        model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
+        model.fit_triplets([triplet], samples)
+        # one triplet, learned once: the step of least length that gives it its margin
+        x, near, far = samples[triplet]
+        q = near - far
+        expected = np.outer(x, q) / (x @ x * (q @ q))
+        np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
     assert model.n_updates_ == 1
 
 
@@ -108,8 +111,9 @@ def test_directions_have_unit_length_and_do_not_move_with_the_origin(n):
     triplets = rng.integers(n, size=(500, 3))
     F = triplet_directions(samples, triplets, 30, 0)
     np.testing.assert_allclose(np.sum(F**2, axis=1), 1.0)
-    moved = triplet_directions(samples + 100.0, triplets, 30, 0)
-    np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
+    for far in (100.0, 1e6):
+        moved = triplet_directions(samples + far, triplets, 30, 0)
+        np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
     np.testing.assert_allclose(
         np.abs(np.sum(F * triplet_directions(sparse.csr_array(samples), triplets, 30, 0), axis=1)),
         1.0,
@@ -160,6 +164,32 @@ def test_a_step_on_a_pair_gives_it_its_margin_unless_the_cap_binds():
         if loss > 0 and step < 0.05:
             assert abs(margin - 1) < 1e-10
         assert (step > 0) == (loss > 0)
+
+
+def test_steps_on_pairs_start_halfway_and_go_no_further_than_they_must():
+    """Each step is the nearest pair of matrix and threshold, by least squares."""
+    W = np.random.default_rng(2).normal(size=(5, 5))
+    sizes = [(X[i] @ X[i]) * (X[j] @ X[j]) for i, j in PAIRS]
+    unit = np.mean(sizes)
+    scores = np.array([X[i] @ W @ X[j] for i, j in PAIRS])
+    start = (scores[SIGNS == 1].mean() + scores[SIGNS == -1].mean()) / 2
+    assert pair_steps(X, PAIRS, SIGNS, [], 1.0, W.copy())[1] == pytest.approx(start)
+    for t in range(20):
+        moved, threshold, _, _ = pair_steps(X, PAIRS, SIGNS, [t], np.inf, W.copy())
+        i, j = PAIRS[t]
+        # unknowns: the move of W, and that of the threshold in units of s
+        row = SIGNS[t] * np.append(np.outer(X[i], X[j]).ravel(), -np.sqrt(unit))
+        short = max(1.0 - SIGNS[t] * (scores[t] - start), 0.0)
+        least = np.linalg.lstsq(row[None], [short], rcond=None)[0]
+        np.testing.assert_allclose(moved - W, least[:-1].reshape(5, 5), atol=1e-10)
+        assert threshold - start == pytest.approx(np.sqrt(unit) * least[-1])
+
+
+def test_pairs_of_samples_that_are_zero_teach_nothing():
+    given = np.zeros((3, 2)), np.array([[0, 1], [1, 2]]), np.array([1, -1])
+    W, threshold, losses, steps = pair_steps(*given, [0, 1], np.inf, np.eye(2))
+    assert (W.tolist(), threshold) == (np.eye(2).tolist(), 0.0)
+    assert (losses.tolist(), steps.tolist()) == ([1.0, 1.0], [0.0, 0.0])
 
 
 @pytest.mark.parametrize("c", [0.01, 100.0])
@@ -217,6 +247,15 @@ def test_calibration_finds_the_true_log_ratios(calibration):
     assert log_ratio_cost(found, labels) <= 1.01 * log_ratio_cost(truth, labels)
 
 
+@pytest.mark.parametrize(("slope", "shift"), [(1e-6, 0.0), (1e6, 0.0), (1.0, 1e6), (1.0, -1e6)])
+def test_ratios_depend_neither_on_the_unit_nor_on_the_origin_of_scores(slope, shift):
+    pairs, y, _ = gaussian_scores(500)
+    plain = PairClassifier(Given()).fit(pairs, y).log_ratio(pairs)
+    moved = slope * pairs + shift
+    found = PairClassifier(Given()).fit(moved, y).log_ratio(moved)
+    np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+
+
 def test_unequal_numbers_of_labels_do_not_shift_the_ratios():
     pairs, y, ratios = gaussian_scores()
     kept = np.r_[:2000, 20_000:40_000]
@@ -247,6 +286,19 @@ def test_equal_error_rate_of_gaussian_scores():
     assert abs(both[0] - both[1]) < 1e-3
     assert np.mean(both) == pytest.approx(0.1587, abs=0.005)  # of N(0, 1) beyond one
     assert equal_error_rate(pairs[:, 0, 0], y)[0] == pytest.approx(np.mean(both), abs=1e-3)
+
+
+def test_equal_error_rate_is_the_best_of_all_thresholds():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        y = np.array([1, -1, *rng.choice([-1, 1], 10)])
+        scores = np.round(rng.normal(size=12) + 0.5 * y, 1)  # with ties
+        rate, threshold = equal_error_rate(scores, y)
+        refused = [np.mean(scores[y > 0] < t) for t in (threshold, *scores)]
+        passed = [np.mean(scores[y < 0] >= t) for t in (threshold, *scores)]
+        gaps = np.abs(np.subtract(refused, passed))
+        assert gaps[0] == pytest.approx(gaps.min())
+        assert rate == pytest.approx((refused[0] + passed[0]) / 2)
 
 
 def test_a_pair_with_exactly_the_threshold_passes():
@@ -360,14 +412,14 @@ def test_a_task_given_by_triplets_is_stored_and_comes_back(base, tmp_path):
     learner = stream(base)
     learner.save(tmp_path / "learner.npz")
     there = LifelongMetricLearner.load(tmp_path / "learner.npz")
-    y = (X[:, 0] > 0).astype(int).tolist()
+    labels = (X[:, 0] > 0).astype(int)
     for model in (learner, there):
-        model.partial_fit(X, y, task="triplets")
+        model.partial_fit(X, labels, task="triplets")
     found = there.task_metric("triplets").to_dense()
     np.testing.assert_array_equal(found, learner.task_metric("triplets").to_dense())
     record = there.tasks_["triplets"]
-    classes = tuple(dict.fromkeys(y))
-    assert (record.n_visits, record.n_samples, record.classes) == (2, 2 * len(X), classes)
+    assert (record.n_visits, record.n_samples) == (2, 2 * len(X))
+    assert record.classes == tuple(dict.fromkeys(labels.tolist()))  # as they first appear
 
 
 def test_triplets_as_arrays_teach_a_task_alike():
@@ -435,6 +487,21 @@ def test_a_sample_far_from_all_references_gets_the_label_of_outliers():
     there = pickle.loads(pickle.dumps(model))
     assert there.predict([[7.9]]).tolist() == ["none"]
     assert clone(model).set_params(classifier=known).get_params()["outlier_label"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "threshold"),
+    [
+        ({}, -25.0),  # one of four known samples is refused, one of three outliers passes
+        ({"threshold": "f_score"}, -9.0),  # precision 1 and recall 3/4: an F-score of 6/7
+        ({"threshold": "f_score", "beta": 3.0}, -81.0),  # all known samples pass
+    ],
+)
+def test_each_threshold_of_an_open_set_is_the_one_of_its_name(parameters, threshold):
+    known = MetricKNeighborsClassifier(n_neighbors=1).fit([[0.0]], ["a"])
+    samples = [[1.0], [2.0], [3.0], [9.0], [5.0], [6.0], [7.0]]
+    model = OpenSetClassifier(known, **parameters).fit(samples, ["a"] * 4 + ["b"] * 3)
+    assert model.threshold_ == threshold
 
 
 def test_a_threshold_without_outliers_or_without_known_samples_is_refused():

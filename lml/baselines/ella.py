@@ -664,7 +664,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         empty = np.flatnonzero(~L.any(axis=0))
         visit = sum(record.n_visits for record in state.tasks.values())
         rng = np.random.default_rng([state.root, visit])  # not state.seeds: see results/
-        size = np.sqrt(np.mean(model.theta**2)) or 1.0
+        size = np.sqrt(np.mean(model.theta**2))
         L[:, empty] = size * rng.standard_normal((D, len(empty)))
         own = empty[:m] if self.init == "tasks" else empty[:0]
         L[:, own] = model.theta[:, : len(own)]
