@@ -9,8 +9,10 @@ Nothing here loops over triplets or forms a D x D matrix.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_consistent_length, check_random_state
 
@@ -23,6 +25,7 @@ __all__ = [
     "all_triplets",
     "bounded_samples",
     "check_problem",
+    "check_sample_numbers",
     "check_triplets",
     "draw_triplets",
     "encode_triplet_classes",
@@ -265,17 +268,22 @@ def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     triplets = np.asarray(triplets)
     if triplets.size == 0:
         return np.zeros((0, 3), dtype=np.intp)
-    if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+    return check_sample_numbers(triplets, n_samples, "triplets", 3)
+
+
+def check_sample_numbers(numbers: NDArray[Any], n_samples: int, name: str, size: int) -> Indices:
+    """Tuples of so many sample numbers each, as an integer array (n, size)."""
+    if numbers.ndim != 2 or numbers.shape[1] != size or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"triplets has shape {triplets.shape} and dtype {triplets.dtype}: "
-            "give an integer array of shape (n_triplets, 3)"
+            f"{name} has shape {numbers.shape} and dtype {numbers.dtype}: give numbers of samples,"
+            f" an integer array of shape (n_{name}, {size})"
         )
-    for n in np.flatnonzero(((triplets < 0) | (triplets >= n_samples)).any(axis=1)):
+    for n in np.flatnonzero(((numbers < 0) | (numbers >= n_samples)).any(axis=1)):
         raise ValueError(
-            f"triplets[{n}] is {tuple(triplets[n].tolist())}, but X has {n_samples} samples:"
+            f"{name}[{n}] is {tuple(numbers[n].tolist())}, but X has {n_samples} samples:"
             f" their numbers go from 0 to {n_samples - 1}"
         )
-    return triplets.astype(np.intp)
+    return numbers.astype(np.intp)
 
 
 def check_problem(
