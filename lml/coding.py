@@ -84,36 +84,41 @@ def _proximal_step(
     smooth: _Smooth,
     penalty: _Proximal,
     V: Floats,
-    value_V: float | None,
-    gradient_V: Floats,
+    forward_V: Floats,
+    at_V: tuple[float, Floats] | None,
     step: float,
-) -> tuple[Floats, float, Floats, float, Floats, Floats]:
+) -> tuple[Floats, float, Floats, float, Floats, Floats, float]:
     """Halve the step until the parabola at V lies above f at the proximal point P.
 
-    Returns P, its value, its gradient, the step, P - V and the slope of (coding-screen).
+    `at_V` has the value and the gradient at V, or is None where the gradient is affine. Returns
+    P, its value, its gradient, the step, the forward point of P, P - V and the bound of
+    (coding-screen).
     """
     for _ in range(100):
-        forward = -step * gradient_V
-        forward += V
-        P = penalty.prox(forward, step)
+        P = penalty.prox(forward_V, step)
         move = P - V
         value, gradient = smooth(P)
-        # the prox hands over an element of the subdifferential at P
-        slope = gradient - gradient_V
-        slope -= move / step
-        if value_V is None:  # the gradient is affine: both bends are exact without values
+        forward_P = -step * gradient
+        forward_P += P
+        # the prox hands over an element of the subdifferential at P; the slope is times the step
+        slope = forward_V - forward_P
+        if at_V is None:  # the gradient is affine: both bends are exact without values
             excess = 0.5 * np.vdot(slope, move)
             noise = 0.0
             if excess > 0.0:
-                noise = float(8 * _EPS * np.linalg.norm(gradient_V) * np.linalg.norm(move))
+                length = np.linalg.norm(move)
+                noise = float(8 * _EPS * (np.linalg.norm(forward_V) + length) * length)
         else:
+            value_V, gradient_V = at_V
             excess = value - value_V - np.vdot(gradient_V, move)
             excess -= np.vdot(move, move) / (2 * step)
             noise = 64 * _EPS * max(abs(value), abs(value_V))
         if excess <= noise:
             break
         step = step / 2
-    return P, value, gradient, step, move, slope
+        forward_V = (forward_V + V) / 2  # half as far from V
+    bound = float(np.sqrt(np.vdot(slope, slope)) / step)
+    return P, value, gradient, step, forward_P, move, bound
 
 
 # book/coding.ipynb#fista
@@ -151,30 +156,36 @@ def fista_iterates(
     """
     W = init
     value, gradient = smooth(W)
-    last = np.zeros(W.shape)  # W_k - W_{k-1}, and the change of the gradient with it
-    change = np.zeros(W.shape)
+    forward_W = W - step * gradient
+    forward_last = forward_W.copy()  # the forward point of W_{k-1}
+    last = np.zeros(W.shape)  # W_k - W_{k-1}
     t = 1.0
     momentum = 0.0
     bound = 0.0
     while True:
         yield W, value, gradient, step, bound
-        # the search point V runs ahead of W; an affine gradient runs with it
-        V = momentum * last
-        V += W
+        # the search point V runs ahead of W; with an affine gradient its forward point runs alike
+        last *= momentum
+        V = W + last
         if affine_gradient:
-            value_V = None
-            gradient_V = momentum * change
-            gradient_V += gradient
+            at_V = None
+            forward_V = np.subtract(forward_W, forward_last, out=forward_last)
+            forward_V *= momentum
+            forward_V += forward_W
         else:
-            value_V, gradient_V = smooth(V)
-        P, value, gradient_P, step, move, slope = _proximal_step(
-            smooth, penalty, V, value_V, gradient_V, step
+            at_V = smooth(V)
+            forward_V = V - step * at_V[1]
+        P, value, gradient_P, shorter, forward_P, move, bound = _proximal_step(
+            smooth, penalty, V, forward_V, at_V, step
         )
-        last = P - W
-        change = gradient_P - gradient
+        last += move  # P - W
+        if shorter < step:
+            forward_W = W - shorter * gradient
+            step = shorter
         W = P
         gradient = gradient_P
-        bound = float(np.sqrt(np.vdot(slope, slope)))
+        forward_last = forward_W
+        forward_W = forward_P
         # the momentum of the next search point; none after a move uphill
         following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (t - 1.0) / following

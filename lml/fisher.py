@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import linalg, sparse
-from scipy.linalg.lapack import dpotrf, dpotrs, dsyevr, dsyevr_lwork
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
@@ -141,9 +140,7 @@ def _ridge(inside: float, between: float, n_features: int, regularization: float
 # book/fisher.ipynb#a-singular-within-scatter
 def _leading_eigenvectors(A: Floats, n_directions: int) -> Floats:
     """Eigenvectors (as columns) of a symmetric matrix, largest first, the zeros dropped."""
-    lwork, liwork, _ = dsyevr_lwork(len(A), lower=1)
-    options = {"lower": 1, "lwork": int(lwork), "liwork": int(liwork)}
-    values, U, *_ = dsyevr(np.asarray_chkfinite(A), **options)
+    values, U = linalg.eigh(A)
     order = np.argsort(-values)[:n_directions]
     return U[:, order[values[order] > max(1e-10 * values.max(), np.finfo(float).tiny)]]
 
@@ -237,11 +234,7 @@ def _row_coefficients(
     within = deviations - (deviations @ means.T)[:, codes]  # (I - H) K (I - H) = E E'
     ridge = _ridge(np.trace(within), np.vdot(G @ K, G), X.shape[1], regularization)
     within.flat[:: len(K) + 1] += ridge
-    # hundreds of small systems are solved, so LAPACK is called directly
-    factor, info = dpotrf(np.asarray_chkfinite(within), clean=0)
-    if info:
-        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
-    N = (G - dpotrs(factor, deviations @ G.T)[0].T) / ridge
+    N = (G - linalg.cho_solve(linalg.cho_factor(within), deviations @ G.T).T) / ridge
     A = _leading_eigenvectors(np.sqrt(counts)[:, None] * of_means @ N.T, n_directions).T @ N
     return A - A.mean(axis=1, keepdims=True)
 

@@ -21,8 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.neighbors import k_nearest
 from lml.state import storable
-from lml.triplets import bounded_samples, encode_triplet_classes, nearest_samples
+from lml.triplets import bounded_samples, encode_triplet_classes
 from lml.utils.linalg import svd
 from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
@@ -88,11 +89,13 @@ def target_neighbors(X: MatrixLike, y: LabelsLike, n_neighbors: int = 3) -> Indi
 # book/lmnn.ipynb#target-neighbors
 def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     """What `target_neighbors` gives, for arrays that were checked before."""
+    euclidean = FactoredMetric.identity(X.shape[1])
     found = []
     for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
-        near = nearest_samples(X, members, members, min(n_neighbors, len(members) - 1))
-        found.append(np.stack([np.repeat(members, near.shape[1]), near.ravel()], axis=1))
+        k = min(n_neighbors, len(members) - 1)
+        near, _ = k_nearest(euclidean, None, X[members], "distance", k)
+        found.append(np.stack([np.repeat(members, k), members[near].ravel()], axis=1))
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 

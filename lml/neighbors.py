@@ -77,18 +77,14 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
         references.eliminate_zeros()  # one form of each row
         ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
         parts = (references.indices, references.data)
-        keys = [tuple(part[a:b].tobytes() for part in parts) for a, b in ends]
+        rows = [b"".join(part[a:b].tobytes() for part in parts) for a, b in ends]
+        keys = np.array(rows, dtype=object)
     else:
         references = np.ascontiguousarray(references)
-        # sums of a sample's bits with random odd weights: where they differ, the samples do
-        words = references.view(np.uint64)
-        weights = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64)
-        if len(np.unique(words @ (2 * weights + 1))) == len(words):
-            return np.arange(len(words)), np.arange(len(words))
-        keys = [row.tobytes() for row in references]
-    first: dict[Any, int] = {}
-    inverse = np.array([first.setdefault(key, len(first)) for key in keys], dtype=np.intp)
-    return np.unique(inverse, return_index=True)[1], inverse
+        keys = references.view(f"V{references[0].nbytes}").ravel()
+    _, places, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(places)  # the distinct samples as they come first
+    return places[order], np.argsort(order)[inverse]
 
 
 # book/neighbors.ipynb#ranking

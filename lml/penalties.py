@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
+from scipy.linalg.blas import dasum
 
 from lml.utils.typing import Floats
 from lml.utils.validation import real
@@ -60,9 +61,9 @@ class OffDiagonalL1:
 
     def value(self, W: ArrayLike) -> float:
         """The penalty of a square matrix W (d, d), a float."""
-        sizes = np.abs(np.asarray(W, dtype=float))
-        np.fill_diagonal(sizes, 0.0)
-        return float(self.strength * sizes.sum())
+        off = np.array(W, dtype=float)
+        np.fill_diagonal(off, 0.0)
+        return float(self.strength * dasum(off.ravel()))
 
     # book/penalties.ipynb#the-proximal-operator-entry-by-entry
     def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:
@@ -147,7 +148,8 @@ class OffDiagonalL1:
 # book/penalties.ipynb#the-proximal-operator-entry-by-entry
 def soft_threshold(W: Floats, threshold: float) -> Floats:
     """Soft threshold off the diagonal of a square array, eq. (penalties-soft); a new array."""
-    shrunk = W - W.clip(-threshold, threshold)
+    shrunk = W.clip(-threshold, threshold)
+    np.subtract(W, shrunk, out=shrunk)
     np.fill_diagonal(shrunk, W.diagonal())
     return shrunk
 

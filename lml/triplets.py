@@ -9,14 +9,15 @@ Nothing here loops over triplets or forms a D x D matrix.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_consistent_length, check_random_state
-from sklearn.utils.extmath import row_norms
 
 from lml.metrics import METRIC_TYPE, FactoredMetric
-from lml.utils.linalg import times_transpose
+from lml.neighbors import k_nearest
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_matrix, check_two_classes, encode_labels, real, whole
 
@@ -24,11 +25,11 @@ __all__ = [
     "all_triplets",
     "bounded_samples",
     "check_problem",
+    "check_sample_numbers",
     "check_triplets",
     "draw_triplets",
     "encode_triplet_classes",
     "hinge_with_gradient",
-    "nearest_samples",
     "nearest_triplets",
     "neighbor_triplets",
     "sample_triplets",
@@ -181,57 +182,6 @@ def draw_triplets(
 
 
 # book/triplets.ipynb#drawing-the-nearest-samples
-def _squared_distances(X: Matrix, rows: Indices, others: Indices) -> Floats:
-    """Squared distances of pairs of samples, from differences: equal samples give equal numbers."""
-    out = np.empty(len(rows))
-    step = max(1, _BLOCK // X.shape[1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        out[part] = row_norms(X[rows[part]] - X[others[part]], squared=True)
-    return out
-
-
-def nearest_samples(X: Matrix, queries: Indices, pool: Indices, n_nearest: int) -> Indices:
-    """The nearest samples of a pool for some samples, by Euclidean distance.
-
-    Parameters
-    ----------
-    X : {ndarray, csr_array} of shape (n_samples, n_features)
-    queries, pool : ndarray of int
-        Sample numbers.
-    n_nearest : int
-        How many; the pool has as many samples beside the query.
-
-    Returns
-    -------
-    ndarray of int, shape (len(queries), n_nearest)
-        Sample numbers, from near to far, ties to the lower one; never the query itself.
-
-    Notes
-    -----
-    Derived in chapter 5 (triplets), eq. (triplets-candidates).
-    """
-    squares = row_norms(X, squared=True)
-    nearest = []
-    step = max(1, _BLOCK // len(pool))
-    for start in range(0, len(queries), step):
-        own = queries[start : start + step]
-        # the fast form with a bound of its error selects candidates
-        total = squares[own, None] + squares[pool]
-        fast = total - 2 * times_transpose(X[own], X[pool])
-        error = 8 * (X.shape[1] + 2) * np.finfo(float).eps * total
-        fast[own[:, None] == pool] = np.inf  # a sample is no neighbor of its own
-        bound = np.partition(fast + error, n_nearest - 1, axis=1)[:, n_nearest - 1]
-        row, column = np.nonzero(fast - error <= bound[:, None])
-        # differences decide among them
-        exact = _squared_distances(X, own[row], pool[column])
-        order = np.lexsort((pool[column], exact, row))
-        first = np.searchsorted(row, np.arange(len(own)))  # row is sorted
-        nearest.append(pool[column[order[first[:, None] + np.arange(n_nearest)]]])
-    return np.concatenate(nearest)
-
-
-# book/triplets.ipynb#drawing-the-nearest-samples
 def nearest_triplets(
     X: MatrixLike, y: LabelsLike, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:
@@ -261,8 +211,8 @@ def nearest_triplets(
 
     Notes
     -----
-    Derived in chapter 5 (triplets), eqs. (triplets-nearest) and (triplets-candidates).
-    Paper: section V-A (stSCML).
+    Derived in chapter 5 (triplets), eq. (triplets-nearest); chapter 4 (neighbors), eq.
+    (neighbors-candidates). Paper: section V-A (stSCML).
 
     Examples
     --------
@@ -282,13 +232,15 @@ def neighbor_triplets(
     X: Matrix, codes: Indices, n_targets: int = 3, n_impostors: int = 10
 ) -> Indices:
     """What `nearest_triplets` gives, for arrays that were checked before."""
+    euclidean = FactoredMetric.identity(X.shape[1])
     blocks = []
     for code in np.flatnonzero(np.bincount(codes) > 1):
         same = np.flatnonzero(codes == code)
         other = np.flatnonzero(codes != code)
-        targets = nearest_samples(X, same, same, min(n_targets, len(same) - 1))
-        impostors = nearest_samples(X, same, other, min(n_impostors, len(other)))
-        blocks.append(_block_of(same, targets, impostors))
+        own = X[same]
+        targets, _ = k_nearest(euclidean, None, own, "distance", min(n_targets, len(same) - 1))
+        impostors, _ = k_nearest(euclidean, own, X[other], "distance", min(n_impostors, len(other)))
+        blocks.append(_block_of(same, same[targets], other[impostors]))
     triplets = np.concatenate(blocks)
     return triplets[np.argsort(triplets[:, 0], kind="stable")]
 
@@ -316,17 +268,22 @@ def check_triplets(triplets: ArrayLike, n_samples: int) -> Indices:
     triplets = np.asarray(triplets)
     if triplets.size == 0:
         return np.zeros((0, 3), dtype=np.intp)
-    if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.dtype.kind not in "iu":
+    return check_sample_numbers(triplets, n_samples, "triplets", 3)
+
+
+def check_sample_numbers(numbers: NDArray[Any], n_samples: int, name: str, size: int) -> Indices:
+    """Tuples of so many sample numbers each, as an integer array (n, size)."""
+    if numbers.ndim != 2 or numbers.shape[1] != size or numbers.dtype.kind not in "iu":
         raise ValueError(
-            f"triplets has shape {triplets.shape} and dtype {triplets.dtype}: "
-            "give an integer array of shape (n_triplets, 3)"
+            f"{name} has shape {numbers.shape} and dtype {numbers.dtype}: give numbers of samples,"
+            f" an integer array of shape (n_{name}, {size})"
         )
-    for n in np.flatnonzero(((triplets < 0) | (triplets >= n_samples)).any(axis=1)):
+    for n in np.flatnonzero(((numbers < 0) | (numbers >= n_samples)).any(axis=1)):
         raise ValueError(
-            f"triplets[{n}] is {tuple(triplets[n].tolist())}, but X has {n_samples} samples:"
+            f"{name}[{n}] is {tuple(numbers[n].tolist())}, but X has {n_samples} samples:"
             f" their numbers go from 0 to {n_samples - 1}"
         )
-    return triplets.astype(np.intp)
+    return numbers.astype(np.intp)
 
 
 def check_problem(

@@ -21,6 +21,7 @@ from sklearn.metrics import roc_curve
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from lml.triplets import check_sample_numbers
 from lml.utils.documentation import DocumentedMixin
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import (
@@ -88,22 +89,11 @@ def check_tuples(
         numbers = np.arange(given.shape[0] * size).reshape(-1, size)
     else:
         numbers = np.asarray(tuples)
-        if numbers.ndim != 2 or numbers.shape[1] != size or numbers.dtype.kind not in "iu":
-            raise ValueError(
-                f"{name} has shape {numbers.shape} and dtype {numbers.dtype}: with X give numbers"
-                f" of samples, an integer array of shape (n_{name}, {size})"
-            )
-    if not len(numbers):
+    if not numbers.size:
         raise ValueError(f"{name} is empty: give at least one")
     samples = check_new_samples(estimator, X, reset=True, **options)
     warn_of_scales(samples, getattr(estimator, "feature_names_in_", None))
-    n_samples = samples.shape[0]
-    for n in np.flatnonzero(((numbers < 0) | (numbers >= n_samples)).any(axis=1)):
-        raise ValueError(
-            f"{name}[{n}] is {tuple(numbers[n].tolist())}, but X has {n_samples} samples:"
-            f" their numbers go from 0 to {n_samples - 1}"
-        )
-    return samples, numbers.astype(np.intp)
+    return samples, check_sample_numbers(numbers, samples.shape[0], name, size)
 
 
 # book/weak_supervision.ipynb#tuples-of-samples
