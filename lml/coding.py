@@ -26,7 +26,7 @@ from lml.utils.validation import check_dense, optional, real, whole
 __all__ = ["CodeLoss", "CodingResult", "code_loss", "code_metric", "fista", "fista_iterates"]
 
 
-# book/coding.ipynb#the-value-without-a-d-times-d-matrix
+# book/coding.ipynb#the-gradient
 @dataclass(frozen=True)
 class CodeLoss:
     """The smooth part f(W) = 1/2 ||L'WL - M||_F^2 through d x d matrices only.

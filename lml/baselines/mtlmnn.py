@@ -400,7 +400,7 @@ def minimize_joint(
     return best_V, best, float(bound), np.array(history, dtype=float)
 
 
-# book/baselines/mtlmnn.ipynb#fewer-dimensions
+# book/baselines/mtlmnn.ipynb#is-it-the-minimum
 def _row_space(rows: Floats) -> Floats | None:
     """Orthonormal rows that span the given (centred) rows; None if they span everything."""
     n, D = rows.shape

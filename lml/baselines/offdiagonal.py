@@ -394,7 +394,7 @@ def hinge_code(
     )
 
 
-# book/baselines/offdiagonal.ipynb#the-penalty-from-which-on-the-code-is-diagonal
+# book/baselines/offdiagonal.ipynb#when-the-code-becomes-diagonal
 def diagonal_code(
     triplet_map: TripletMap,
     ridge: float,

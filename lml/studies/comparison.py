@@ -533,7 +533,7 @@ def comparison_figure(table: ResultsTable, task: str = "average", ax: Any = None
     ax.errorbar(means, places, xerr=errors, fmt="ko", capsize=3, label="this book")
     if theirs:
         ax.plot(*zip(*theirs), "D", mfc="white", mec="0.2", label="paper, as printed", zorder=1)
-        ax.legend(loc="best")
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     ax.set_yticks(places, [line.system for line in table.lines])
     ax.set(ylim=(len(cells) - 0.5, -0.5), xlabel=f"error in %, {task}", axisbelow=True)
     ax.grid(color="0.9")
