@@ -203,7 +203,7 @@ class CodingResult:
     Parameters
     ----------
     code : ndarray of shape (d, d)
-        The minimiser found.
+        The minimizer found.
     objective : float
         f(code) + g(code).
     kkt_residual : float
@@ -239,7 +239,7 @@ def fista(
     restart: bool = True,
     affine_gradient: bool = False,
 ) -> CodingResult:
-    """Minimise smooth(W) + penalty.value(W) by an accelerated proximal gradient method.
+    """Minimize smooth(W) + penalty.value(W) by an accelerated proximal gradient method.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def fista(
                 f"the objective at init is {history[0]} and scale is {scale}: both must be"
                 " finite; rescale the problem"
             )
-        # far from a minimiser the bound of (coding-screen) saves the KKT residual
+        # far from a minimizer the bound of (coding-screen) saves the KKT residual
         if 10 * tol * scale < bound < np.inf and n_iter < max_iter:
             continue
         kkt_residual = penalty.kkt_residual(W, gradient)
@@ -363,7 +363,7 @@ def code_metric(
     dictionary : array-like of shape (d, D)
         L, the rows of the dictionary. With orthonormal rows the answer is one soft threshold.
     target : FactoredMetric
-        M, a metric on D features. A non-symmetric target is symmetrised: for symmetric codes
+        M, a metric on D features. A non-symmetric target is symmetrized: for symmetric codes
         the objective splits, and the antisymmetric part adds a constant that is left out.
     code_penalty : float
         Strength of the off-diagonal l1 penalty, >= 0, in the units of M.
@@ -372,7 +372,7 @@ def code_metric(
     max_iter : int, default=500
         Largest number of proximal steps.
     init : array-like of shape (d, d), optional
-        First code (symmetrised); zeros when left out. Not used when the rows are orthonormal.
+        First code (symmetrized); zeros when left out. Not used when the rows are orthonormal.
 
     Returns
     -------

@@ -139,7 +139,7 @@ class Task:
     Examples
     --------
     >>> load_digits_tasks(random_state=0)[0]
-    Task('0-1': 72 + 36 + 252 rows, 64 features, labels 0 1)
+    Task('0-1': 72 + 36 + 252 samples, 64 features, labels 0 1)
     """
 
     name: str
@@ -172,7 +172,7 @@ class Task:
         if len(labels) > 4:
             labels = [*labels[:2], "..", labels[-1]]
         width = self.X_train.shape[1]
-        return f"Task({self.name!r}: {sizes} rows, {width} features, labels {' '.join(labels)})"
+        return f"Task({self.name!r}: {sizes} samples, {width} features, labels {' '.join(labels)})"
 
     def with_validation(self) -> "Task":
         """Training and validation samples together, for a final fit after tuning.
@@ -181,7 +181,7 @@ class Task:
         -------
         task : Task
             The training part is training plus validation, in this order; the validation part
-            is empty. A centred task is centred with the new training mean; every other
+            is empty. A centered task is centered with the new training mean; every other
             preprocessing keeps the statistics of the smaller training part.
 
         Notes
@@ -393,7 +393,7 @@ def load_few_shot_digits(
     Examples
     --------
     >>> load_few_shot_digits(random_state=0)[0]
-    Task('1: 1-2-4-8-9': 20 + 0 + 452 rows, 64 features, labels 1 2 .. 9)
+    Task('1: 1-2-4-8-9': 20 + 0 + 452 samples, 64 features, labels 1 2 .. 9)
     """
     whole(1).check("n_tasks", n_tasks)
     whole(2, 10).check("n_classes", n_classes)
@@ -456,7 +456,7 @@ def make_embedding_stream(
     Examples
     --------
     >>> next(make_embedding_stream(1000, random_state=0))
-    Task('task1': 200 + 0 + 100 rows, 512 features, labels 0 1 .. 9)
+    Task('task1': 200 + 0 + 100 samples, 512 features, labels 0 1 .. 9)
     """
     whole(1).check("n_tasks", n_tasks)
     whole(1).check("n_features", n_features)

@@ -139,7 +139,7 @@ def polar_factors(dictionary: Floats) -> tuple[Floats, Floats]:
 
 # book/dictionary.ipynb#orthonormal-rows-and-the-change-of-basis
 def keep_codes(code: Floats, change: Floats) -> Floats:
-    """The code S' W S: with it the metric is unchanged by the normalisation L = S Q.
+    """The code S' W S: with it the metric is unchanged by the normalization L = S Q.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 # Generated from book/evaluation.ipynb by tools/tangle.py: edit the chapter.
 """Accuracy after every task of a stream: the T x T matrix, transfer and forgetting.
 
-A lifelong learner keeps metrics and no rows. The reference rows that k-nearest-neighbour
+A lifelong learner keeps metrics and no samples. The reference samples that k-nearest-neighbor
 prediction needs live here, in `LifelongKNeighborsClassifier`, and can be bounded.
 """
 
@@ -269,9 +269,9 @@ def forward_transfer(R: ArrayLike, baseline: ArrayLike | None = None) -> float:
 def _bounded_rows(
     codes: Indices, max_rows: int | None, max_per_class: int | None, rng: np.random.RandomState
 ) -> Indices:
-    """Indices of at most max_rows rows, stratified by class, in their old order.
+    """Indices of at most max_rows samples, stratified by class, in their old order.
 
-    And of at most max_per_class rows of one class.
+    And of at most max_per_class samples of one class.
     """
     sizes = np.minimum(np.bincount(codes), min(max_per_class or len(codes), len(codes)))
     n_kept = min(sizes.sum(), max_rows or len(codes))
@@ -292,13 +292,13 @@ def _bounded_rows(
 
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _herded(X: Matrix, n: int) -> Indices:
-    """The first n rows of a class by eq. (evaluation-herding), in their old order."""
+    """The first n samples of a class by eq. (evaluation-herding), in their old order."""
     mean = np.asarray(X.mean(axis=0)).ravel()
     squares = row_norms(X, squared=True)
     total = np.zeros(X.shape[1])
     chosen: list[int] = []
     for j in range(1, n + 1):
-        gaps = squares + 2 * (X @ (total - j * mean))  # but for what all rows have in common
+        gaps = squares + 2 * (X @ (total - j * mean))  # but for what all samples have in common
         gaps[chosen] = np.inf
         chosen.append(int(np.argmin(gaps)))
         total += dense(X[[chosen[-1]]])[0]
@@ -318,7 +318,9 @@ def _chosen(
             own = own[_herded(own, n)]
         elif n < own.shape[0]:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than n
+                warnings.simplefilter(
+                    "ignore", ConvergenceWarning
+                )  # fewer different samples than n
                 own = KMeans(n, random_state=rng).fit(own).cluster_centers_
         parts.append(own)
     return reduce(stacked, parts, X[:0]), np.sort(codes[rows])  # sparse if X is, centers too
@@ -533,7 +535,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         return bool(self._tasks)
 
     def _check_rows(self, X: MatrixLike, replaced: Collection[Hashable] = ()) -> Matrix:
-        """Rows in single or double precision, with the columns of the learner and the references."""
+        """Samples in single or double precision, with the columns of the learner and the references."""
         if not hasattr(self.learner, "task_metric") or isinstance(self.learner, type):
             raise TypeError(f"learner is {self.learner!r}: give a learner of several tasks")
         check_columns(self.learner, X)
@@ -557,7 +559,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         n_neighbors: int | None = None,
         metric: FactoredMetric | None = None,
     ) -> tuple[_Kept, Indices, Floats]:
-        """The references of a task, the nearest of each row, and scores, eq. (evaluation-knn)."""
+        """The references of a task, the nearest of each sample, and scores, eq. (evaluation-knn)."""
         current = self._current()
         check_known_task(task, current)
         kept = current[task]
@@ -571,7 +573,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
     def kneighbors(
         self, X: MatrixLike | None = None, n_neighbors: int | None = None, *, task: Hashable
     ) -> tuple[Indices, Floats]:
-        """Nearest references of each row under the learner's current metric of the task.
+        """Nearest references of each sample under the learner's current metric of the task.
 
         Parameters
         ----------
@@ -594,7 +596,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
     def predict(
         self, X: MatrixLike, *, task: Hashable = None, tasks: Iterable[Hashable] | None = None
     ) -> NDArray[Any]:
-        """Labels of rows by the learner's current metric of their task.
+        """Labels of samples by the learner's current metric of their task.
 
         Parameters
         ----------
@@ -602,7 +604,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         task : hashable
             A task that the learner and this classifier both know.
         tasks : sequence of length n_queries
-            Instead of `task`: the task of each row.
+            Instead of `task`: the task of each sample.
 
         Returns
         -------
@@ -621,7 +623,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
     def _predict(
         self, X: Matrix, task: Hashable, metric: FactoredMetric | None = None
     ) -> NDArray[Any]:
-        """Labels of rows of one task, by a metric that is not the learner's if it is given."""
+        """Labels of samples of one task, by a metric that is not the learner's if it is given."""
         kept, nearest, _ = self._nearest(X, task, metric=metric)
         return kept.classes[majority_vote(kept.codes[nearest])]
 
@@ -639,9 +641,9 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         task: Hashable = None,
         tasks: Iterable[Hashable] | None = None,
     ) -> float:
-        """Share of the rows whose predicted label is that in y, a float in [0, 1].
+        """Share of the samples whose predicted label is that in y, a float in [0, 1].
 
-        `task` is the task of all rows, or `tasks` that of each; `sample_weight` makes it a
+        `task` is the task of all samples, or `tasks` that of each; `sample_weight` makes it a
         weighted mean.
         """
         return accuracy(self.predict(X, task=task, tasks=tasks), y, sample_weight)
@@ -763,7 +765,7 @@ class StreamResult(ShortRepr):
     accuracy : ndarray of shape (n_visits, n_tasks)
         Row = after that visit, column = task; NaN where no metric existed.
     n_test : ndarray of shape (n_tasks,)
-        Number of test rows of each task.
+        Number of test samples of each task.
     visits : tuple
         Name of the task of each visit: that of `task_names`, unless a task came back.
     retrained : bool
@@ -828,7 +830,7 @@ def _check_stream(
 
 
 def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any]) -> None:
-    """Check all rows; what is kept are the references of the first visits."""
+    """Check all samples; what is kept are the references of the first visits."""
     for task in reversed(tasks):
         reader.fit(task.X_train, task.y_train, task=task.name)
         X_test = reader._check_rows(task.X_test)
@@ -837,7 +839,7 @@ def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any])
 
 
 def _check_samples_of(learner: Any, tasks: Sequence[Any]) -> None:
-    """Check all rows where no references are kept."""
+    """Check all samples where no references are kept."""
     width = getattr(learner, "n_features_in_", None)
     for task in tasks:
         for X, y in ((task.X_train, task.y_train), (task.X_test, task.y_test)):
@@ -880,7 +882,7 @@ def evaluate_stream(
         them by ``predict(X, task=)``.
     tasks : iterable of objects with name, X_train, y_train, X_test, y_test
         In order of arrival, of one feature space. See `lml.datasets.Task`. A name that comes
-        again is another visit of its task, which is asked the test rows of its first visit.
+        again is another visit of its task, which is asked the test samples of its first visit.
     n_neighbors, max_references, random_state
         As for `LifelongKNeighborsClassifier`, where the learner has metrics.
     unseen : callable or None, default=None
@@ -893,14 +895,14 @@ def evaluate_stream(
     Raises
     ------
     ValueError, TypeError
-        If there is no task, or rows, labels or a number cannot be used; nothing has been learned
+        If there is no task, or samples, labels or a number cannot be used; nothing has been learned
         then. What only the learner can refuse, such as a task of one class, it refuses when that
         task arrives.
 
     Notes
     -----
     Derived in chapter 37 (evaluation), eqs. (evaluation-matrix) and (evaluation-knn).
-    A task's training rows are its reference rows. The learner never meets a row of a task
+    A task's training samples are its reference samples. The learner never meets a sample of a task
     before its turn.
     """
     tasks = list(tasks)
@@ -911,7 +913,7 @@ def evaluate_stream(
     reader = LifelongKNeighborsClassifier(
         learner, n_neighbors, max_references, random_state=random_state
     )
-    if has_metrics:  # in both cases all rows are checked before anything is learned
+    if has_metrics:  # in both cases all samples are checked before anything is learned
         _keep_references(reader, tasks)
     else:
         _check_samples_of(learner, tasks)

@@ -1,8 +1,8 @@
 # Generated from book/fisher.ipynb and book/weak_supervision.ipynb by tools/tangle.py: edit the chapter.
-"""Fisher directions: scatter matrices, the regularised discriminant, and its local version.
+"""Fisher directions: scatter matrices, the regularized discriminant, and its local version.
 
-Rows may be dense or CSR. With fewer rows than features everything is solved among the rows
-(an n x n Gram matrix), and CSR rows are centred without being made dense.
+Samples may be dense or CSR. With fewer samples than features everything is solved among the samples
+(an n x n Gram matrix), and CSR samples are centered without being made dense.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
 # book/fisher.ipynb#a-singular-within-scatter
 def _ridge(inside: float, between: float, n_features: int, regularization: float) -> float:
     """The multiple of the identity that is added to the within scatter, from both traces."""
-    if regularization and inside <= 1e-12 * between:  # one distinct row a class
+    if regularization and inside <= 1e-12 * between:  # one distinct sample a class
         return max(between, 1.0) / n_features
     return regularization * inside / n_features
 
@@ -189,7 +189,7 @@ def leading_directions(within: Floats, gamma: Floats, ridge: float, n_directions
 
 # book/fisher.ipynb#fewer-samples-than-features
 def _centered_gram(X: Matrix) -> Floats:
-    """Inner products (n, n) of the centred rows."""
+    """Inner products (n, n) of the centered samples."""
     gram = times_transpose(X, X)
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
@@ -197,7 +197,7 @@ def _centered_gram(X: Matrix) -> Floats:
 
 
 def _coordinates(X: Matrix) -> tuple[Floats, Floats]:
-    """Coordinates Z (n, p) of the centred rows, and A (n, p) that leads back: v = Xc' A b."""
+    """Coordinates Z (n, p) of the centered samples, and A (n, p) that leads back: v = Xc' A b."""
     squares, U = linalg.eigh(_centered_gram(X))
     keep = squares > 1e-13 * max(squares[-1], 0.0)
     root = np.sqrt(squares[keep])
@@ -224,7 +224,7 @@ def fix_signs(V: Floats) -> Floats:
 def _row_coefficients(
     X: Matrix, codes: Indices, n_directions: int, regularization: float
 ) -> Floats:
-    """Coefficients A (directions, n) with Fisher directions A X; for fewer rows than features."""
+    """Coefficients A (directions, n) with Fisher directions A X; for fewer samples than features."""
     K = _centered_gram(X)
     counts = np.bincount(codes)
     means = (codes == np.arange(len(counts))[:, None]) / counts[:, None]  # (classes, n)
@@ -244,15 +244,15 @@ _SOLVED_BY_ROWS = 1e-3  # least regularization at which nothing is lost by the i
 
 
 def _directions(X: Matrix, codes: Indices, n_directions: int, regularization: float) -> Floats:
-    """Unit Fisher directions of rows that are already checked."""
+    """Unit Fisher directions of samples that are already checked."""
     n, D = X.shape
     if not sparse.issparse(X):
-        X = X - X.mean(axis=0)  # CSR rows are centred implicitly below
-    if n < D and regularization >= _SOLVED_BY_ROWS:  # by Woodbury's identity, among the rows
+        X = X - X.mean(axis=0)  # CSR samples are centered implicitly below
+    if n < D and regularization >= _SOLVED_BY_ROWS:  # by Woodbury's identity, among the samples
         A = _row_coefficients(X, codes, n_directions, regularization)
         return fix_signs(safe_sparse_dot(X.T, A.T, dense_output=True).T)
     Z = X
-    if n < D:  # in the span of the rows
+    if n < D:  # in the span of the samples
         Z, back = _coordinates(X)
     within, gamma = _scatter(Z, codes)
     ridge = _ridge(np.trace(within), np.sum(np.square(gamma)), D, regularization)
@@ -323,7 +323,7 @@ def _centers(X: Matrix, n_clusters: int, random_state: Seed) -> Floats:
         indptr = X.indptr.astype(np.int32, copy=False)
         given = sparse.csr_array((X.data, indices, indptr), shape=X.shape)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than clusters
         clusters = KMeans(n_clusters, n_init=1, random_state=random_state).fit(given).labels_
     return class_means(X, np.unique(clusters, return_inverse=True)[1])[1]
 

@@ -170,7 +170,7 @@ def complete_dictionary(
         Draws the directions that are left when the residual is exhausted.
     center : bool, default=True
         Whether the mean of the rows is subtracted first; False for a similarity of rows
-        that are not centred.
+        that are not centered.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def initial_dictionary(
         rounded up. n_components: Fisher directions only, as far as their rank goes.
     center : bool, default=True
         Whether the mean of the rows is subtracted before the completion; False for a
-        similarity of rows that are not centred.
+        similarity of rows that are not centered.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def initial_dictionary(
     -----
     Derived in chapter 13 (initialization), eqs. (init-residual) and (init-share).
     Paper: section IV, "Lifelong dictionary initialization"; the completion and the
-    normalisation are additions.
+    normalization are additions.
 
     Examples
     --------

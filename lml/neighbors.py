@@ -74,7 +74,7 @@ def _distinct(references: Matrix) -> tuple[Indices, Indices]:
     """Places of the distinct samples, and for each sample the distinct one it equals."""
     if sparse.issparse(references):
         references = references.copy()
-        references.eliminate_zeros()  # one form of each row
+        references.eliminate_zeros()  # one form of each sample
         ends = zip(references.indptr[:-1], references.indptr[1:], strict=True)
         parts = (references.indices, references.data)
         rows = [b"".join(part[a:b].tobytes() for part in parts) for a, b in ends]
@@ -92,7 +92,7 @@ class _References:
     """References made ready for many queries."""
 
     def __init__(
-        self, metric: FactoredMetric, rows: Matrix, metric_type: str, k: int, centred: bool
+        self, metric: FactoredMetric, rows: Matrix, metric_type: str, k: int, centered: bool
     ) -> None:
         m = rows.shape[0]
         self.rows = rows
@@ -102,7 +102,7 @@ class _References:
         self.distance = metric_type == "distance"
         self.metric = metric.symmetrized() if self.distance else metric
         # a distance does not notice a shift of all samples, and shorter samples round less
-        self.mean = rows.mean(axis=0) if centred and self.distance else None
+        self.mean = rows.mean(axis=0) if centered and self.distance else None
         self.shifted = rows if self.mean is None else rows - self.mean
         self.images = metric._image(self.shifted)
         self.norms = np.zeros(m + -m % self.size)  # zeros fill the last group
@@ -181,7 +181,7 @@ def _nearest(
     begin = np.cumsum(counts) - counts
     counts = np.minimum(counts, k + itself)
     dense = not (sparse.issparse(queries) or sparse.issparse(references))
-    ready = _References(metric, distinct, metric_type, k + itself, centred=dense)
+    ready = _References(metric, distinct, metric_type, k + itself, centered=dense)
     indices = np.empty((queries.shape[0], k), dtype=np.intp)
     scores = np.empty(indices.shape)
     n = _NUMBERS_AT_A_TIME
@@ -266,7 +266,7 @@ def k_nearest(
 
 # book/neighbors.ipynb#votes
 def majority_vote(labels: ArrayLike) -> NDArray[Any]:
-    """The commonest label of each row; a tie goes to the tied label that comes first.
+    """The commonest label of each sample; a tie goes to the tied label that comes first.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (n,)
-        One label a row.
+        One label a sample.
 
     Notes
     -----

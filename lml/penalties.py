@@ -102,7 +102,7 @@ class OffDiagonalL1:
         Returns
         -------
         float
-            Zero exactly when W minimises the smooth part plus the penalty.
+            Zero exactly when W minimizes the smooth part plus the penalty.
 
         Notes
         -----
@@ -130,7 +130,7 @@ class OffDiagonalL1:
         Returns
         -------
         float
-            At this strength and above, a minimiser of
+            At this strength and above, a minimizer of
             1/2 ||L'WL - M*||^2 + strength * ||W||_{1,off} is diagonal.
 
         Notes

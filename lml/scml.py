@@ -1,8 +1,8 @@
 # Generated from book/scml.ipynb by tools/tangle.py: edit the chapter.
 """Sparse compositional metric learning: M = sum of w_i b_i b_i', non-negative weights.
 
-The directions b_i are a local Fisher basis; the weights minimise the mean hinge of nearest
-triplets plus an l1 penalty, by regularised dual averaging. The metric is a squared distance
+The directions b_i are a local Fisher basis; the weights minimize the mean hinge of nearest
+triplets plus an l1 penalty, by regularized dual averaging. The metric is a squared distance
 and stays factored: FactoredMetric(0, basis, weights).
 """
 

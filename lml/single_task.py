@@ -70,12 +70,12 @@ class TaskMetricsMixin(DocumentedMixin):
     """
 
     def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
-        """Scores of pairs of rows under the metric of a task; larger is closer.
+        """Scores of pairs of samples under the metric of a task; larger is closer.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of rows, or a tuple of two arrays, sparse matrices or data frames
+            Pairs of samples, or a tuple of two arrays, sparse matrices or data frames
             (n_pairs, n_features).
         task : hashable
             A known task.
@@ -100,12 +100,12 @@ class TaskMetricsMixin(DocumentedMixin):
 
     # book/single_task.ipynb#coordinates
     def transform(self, X: MatrixLike, *, task: Hashable, role: str | None = None) -> Floats:
-        """Coordinates of rows in which Euclidean geometry is that of the task's PSD read-out.
+        """Coordinates of samples in which Euclidean geometry is that of the task's PSD read-out.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, n_features)
-            Rows, or a data frame with the columns that were learned.
+            Samples, or a data frame with the columns that were learned.
         task : hashable
             A known task.
         role : {"query", "reference"} or None, default=None
@@ -159,7 +159,7 @@ class TaskMetricsMixin(DocumentedMixin):
         -------
         callable
             ``distance(x, z, squared=False)``, usable as ``metric`` of scikit-learn's
-            nearest-neighbour classes; picklable. It does not change with the learner.
+            nearest-neighbor classes; picklable. It does not change with the learner.
         """
         return self.task_metric(task).psd().distance_function()
 
@@ -209,19 +209,19 @@ class TaskMetricsMixin(DocumentedMixin):
         *,
         tasks: Iterable[Hashable],
     ) -> float:
-        """Share of rows whose nearest other row of their task has their label.
+        """Share of samples whose nearest other sample of their task has their label.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, n_features)
-            Rows of known tasks, at least two of each.
+            Samples of known tasks, at least two of each.
         y : array-like of shape (n,)
             Labels.
         sample_weight : array-like of shape (n,), optional
-            Weights of the rows in the mean. Not the same as repeated rows, which would be
+            Weights of the samples in the mean. Not the same as repeated samples, which would be
             each other's nearest.
         tasks : sequence of length n
-            Name of each row's task.
+            Name of each sample's task.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class TaskMetricsMixin(DocumentedMixin):
         names = task_names(tasks)
         codes, _ = encode_labels(y)
         check_consistent_length(X, codes, names, sample_weight)
-        found = np.empty_like(codes)  # label of the nearest other row
+        found = np.empty_like(codes)  # label of the nearest other sample
         for task, own in samples_by_task(names).items():
             metric = now.task_metric(task)
             kind = now.metric_type_
@@ -283,7 +283,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         The copy that has learned the task.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        When the rows were a data frame.
+        When the samples were a data frame.
 
     Notes
     -----
@@ -322,7 +322,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; sparse if the learner takes them.
+            Samples; sparse if the learner takes them.
         y : array-like of shape (n_samples,)
             Labels.
 
@@ -333,13 +333,13 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If the rows, the labels or the learner cannot be used. Nothing has changed then.
+            If the samples, the labels or the learner cannot be used. Nothing has changed then.
         """
         return self._learn(X, y, self._beginning(), reset=True)
 
     @available_if(_learns_on)  # type: ignore[untyped-decorator]  # not typed there
     def partial_fit(self, X: MatrixLike, y: LabelsLike) -> Self:
-        """Learn more rows of the task, (n_samples, n_features), in the view's own copy.
+        """Learn more samples of the task, (n_samples, n_features), in the view's own copy.
 
         The learner from which the view was made is not changed, nor are other views.
         """
@@ -370,7 +370,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         )
 
     def _learn(self, X: MatrixLike, y: LabelsLike, learner: Any, reset: bool) -> Self:
-        """Learn rows with a learner that may be changed; take over its metric."""
+        """Learn samples with a learner that may be changed; take over its metric."""
         new = copy.copy(self)
         X, codes, labels = check_samples(new, X, y, reset=reset)
         y = [labels[code] for code in codes]

@@ -72,7 +72,7 @@ def small(monkeypatch, tmp_path):
 
 
 def error_of(metric, metric_type, task):
-    """Error of three neighbours on the test rows, by the search of the package."""
+    """Error of three neighbors on the test rows, by the search of the package."""
     if metric_type == "distance":
         metric = metric.psd()
     nearest, _ = k_nearest(metric, task.X_test, task.X_train, metric_type, 3)

@@ -100,7 +100,7 @@ def test_objective_by_loops():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_shrink_is_the_minimiser(seed):
+def test_shrink_is_the_minimizer(seed):
     rng = np.random.default_rng(seed)
     V, strength = 2 * rng.standard_normal((3, 5)), 0.9
 

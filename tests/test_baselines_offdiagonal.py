@@ -194,7 +194,7 @@ def test_bound_is_below_every_code(kind, psd):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cone_by_a_general_minimiser(kind):
+def test_cone_by_a_general_minimizer(kind):
     plane = problem(kind, n=18, d=3)
     strength, ridge = 0.02 * plane.size() ** 0.5, 1e-2 * plane.size()
     found = hinge_code(plane, strength, ridge, psd=True, tol=1e-5, max_iter=20_000)

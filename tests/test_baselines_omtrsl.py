@@ -72,7 +72,7 @@ def test_step_by_a_general_solver(C, task):
     W, tau = multitask_step(V, task, x, p, q, C, linalg.inv(A))
     assert 0 < tau <= C
     np.testing.assert_allclose(W, found.x[:-1].reshape(V.shape), atol=1e-4)
-    assert np.abs(W - V)[1 - task].max() > 1e-4  # the other task has learnt too
+    assert np.abs(W - V)[1 - task].max() > 1e-4  # the other task has learned too
 
 
 def test_step_is_one_of_oasis_with_the_multitask_kernel():
@@ -223,7 +223,7 @@ def test_of_many_narrow_samples_metrics_are_square_and_of_sparse_ones_sparse():
     assert sparse.issparse(learner.task_metric("a").factor)
 
 
-def test_neighbours_with_a_joint_learner():
+def test_neighbors_with_a_joint_learner():
     X, y, tasks = problem()
     learner = MultiTaskOASIS(n_steps=100, random_state=0).fit(X, y, tasks=tasks)
     classifier = LifelongKNeighborsClassifier(learner, n_neighbors=1)

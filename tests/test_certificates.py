@@ -56,8 +56,8 @@ def test_the_proximal_point_is_certified(seed, d, strength, step):
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 5), st.floats(0, 2))
-def test_the_group_step_is_the_minimiser(seed, T, K, strength):
-    """Against a numerical minimiser over non-negative columns."""
+def test_the_group_step_is_the_minimizer(seed, T, K, strength):
+    """Against a numerical minimizer over non-negative columns."""
     V = np.random.default_rng(seed).normal(size=(T, K)) * 2
     U = group_shrink(V, strength)
     assert (U >= 0).all()

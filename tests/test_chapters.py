@@ -70,7 +70,7 @@ def test_every_cited_equation_exists(book):
     prose = [c.source for nb in book.values() for c in nb.cells if c.cell_type == "markdown"]
     labels = {a or b for text in prose for a, b in LABEL.findall(text)}
     missing = {label for text in prose for label in EQ_ROLE.findall(text)} - labels
-    assert not missing, f"cited, but labelled nowhere: {sorted(missing)}"
+    assert not missing, f"cited, but labeled nowhere: {sorted(missing)}"
 
 
 TASK = ''':::{{admonition}} Exercise {number} (code, {level})

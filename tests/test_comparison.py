@@ -292,7 +292,7 @@ def test_text_has_the_same_numbers(printed_beside):
     assert len(text) == 4
 
 
-def test_classifiers_have_no_number_of_neighbours(rows):
+def test_classifiers_have_no_number_of_neighbors(rows):
     table = results_table([row | {"n_neighbors": "0", "state_bytes": "99999"} for row in rows])
     assert repr(table).splitlines()[1].split()[-5:] == ["–", "1.5", "s", "100", "kB"]
 

@@ -294,7 +294,7 @@ def test_words_by_hand(made_up_files):
         assert [len(y) for y in labels(task)] == [10, 4, 6]
 
 
-def test_a_constant_word_is_only_centred(monkeypatch):
+def test_a_constant_word_is_only_centered(monkeypatch):
     def constant(X):
         X = X.copy()
         X[:, 1] = 5
@@ -349,7 +349,7 @@ def test_with_validation():
 
 def test_task_is_frozen_picklable_and_says_what_it_is():
     task = load_digits_tasks(random_state=0)[2]
-    assert repr(task) == "Task('4-5-6': 109 + 54 + 381 rows, 64 features, labels 4 5 6)"
+    assert repr(task) == "Task('4-5-6': 109 + 54 + 381 samples, 64 features, labels 4 5 6)"
     with pytest.raises(dataclasses.FrozenInstanceError):
         task.name = "x"
     copy = pickle.loads(pickle.dumps(task))

@@ -111,7 +111,7 @@ def test_every_learning_row_is_asked_about_once():
             np.testing.assert_allclose(p.X_train.mean(axis=0), 0, atol=1e-12)
 
 
-def test_rows_that_are_not_centred_are_left_as_they_are():
+def test_rows_that_are_not_centered_are_left_as_they_are():
     tasks = [replace(t, centered=False) for t in load_digits_tasks(random_state=0)]
     merged = tasks[0].with_validation().X_train
     part = FOLDS.folds(tasks, seed=1)[2][0]
@@ -129,7 +129,7 @@ def test_the_validation_error_is_that_of_scikit_learns_cross_validation():
     assert 0 < error < 0.1
 
 
-def test_the_number_of_neighbours_is_chosen_on_the_validation_rows():
+def test_the_number_of_neighbors_is_chosen_on_the_validation_rows():
     tasks = load_digits_tasks(random_state=0)
     _, k, error = tune("euclidean", tasks, replace(ROWS, n_neighbors=(1, 21)), 0)
     by_k = {}

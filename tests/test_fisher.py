@@ -180,14 +180,14 @@ def test_layouts_and_inputs_untouched():
         np.testing.assert_allclose(local_fisher_basis(form, y, 6, random_state=0), V, atol=1e-5)
 
 
-def brute_basis(X, y, centres, scales):
+def brute_basis(X, y, centers, scales):
     out = []
     for scale in scales:
-        for centre in centres:
+        for center in centers:
             rows = []
             for label in np.unique(y):
                 members = np.flatnonzero(y == label)
-                far = np.linalg.norm(X[members] - centre, axis=1)
+                far = np.linalg.norm(X[members] - center, axis=1)
                 rows += members[np.argsort(far)[:scale]].tolist()
             B, S_ridge, _ = pencil(X[rows], y[rows], 1.0)
             q = len(np.unique(y)) - 1

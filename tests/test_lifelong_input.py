@@ -221,7 +221,7 @@ def test_every_byte_is_counted():
     assert kept <= learner.state_nbytes_
 
 
-def test_nearest_neighbours_read_the_moving_learner():
+def test_nearest_neighbors_read_the_moving_learner():
     learner = make_learner(sharing=0.6).partial_fit(*make_task(0, n=60), task="t")
     reader = LifelongKNeighborsClassifier(learner, n_neighbors=3)
     X, y = make_task(0, n=60)

@@ -42,7 +42,7 @@ def plda():
     return learner.pair_score(np.stack([rows(0)[0], rows(1)[0]], axis=1), task=0)
 
 
-def neighbours(kind):
+def neighbors(kind):
     F = np.random.default_rng(1).normal(size=(5, D))
     return k_nearest(FactoredMetric(1.0, F, np.ones(5)), rows(0)[0], rows(1)[0], kind, 3)
 
@@ -55,8 +55,8 @@ PATHS = {
     **{f"lifelong {name}": lambda base=base: lifelong(base) for name, base in BASES.items()},
     "lifelong lmnn, sparse": lambda: lifelong(LMNN(shrinkage=0.1, max_iter=20), sparse.csr_array),
     "lifelong plda": plda,
-    "nearest by similarity": lambda: neighbours("similarity"),
-    "nearest by distance": lambda: neighbours("distance"),
+    "nearest by similarity": lambda: neighbors("similarity"),
+    "nearest by distance": lambda: neighbors("distance"),
 }  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def test_one_feature_has_an_exact_answer(mu):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_two_features_by_a_generic_minimiser(seed):
+def test_two_features_by_a_generic_minimizer(seed):
     X, y = rows_of(24, 2, 2, seed)
     targets = target_neighbors(X, y, 3)
     triplets = [(i, j, k) for i, j in targets for k in np.flatnonzero(y != y[i])]

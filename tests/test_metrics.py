@@ -158,7 +158,7 @@ def test_norm_of_a_small_difference_keeps_its_digits():
     assert np.isclose(difference.norm(), truth, rtol=1e-4, atol=0)
 
 
-def test_psd_is_nearest_to_a_numerical_minimiser():
+def test_psd_is_nearest_to_a_numerical_minimizer():
     M = RNG.normal(size=(4, 4))
 
     def gap(t):
@@ -370,7 +370,7 @@ def test_mixin(alpha):
     assert np.isclose(distance(X[0], Z[0], squared=True), oracle[0, 0] ** 2)
     pairs = np.stack([X, Z[:4]], axis=1)
     gaps = X - Z[:4]
-    expected = np.einsum("ia,ab,ib->i", gaps, M, gaps)  # the metric as learnt
+    expected = np.einsum("ia,ab,ib->i", gaps, M, gaps)  # the metric as learned
     np.testing.assert_allclose(learner.pair_distance(pairs), np.diag(oracle[:, :4]), atol=1e-7)
     np.testing.assert_allclose(learner.pair_score(pairs.tolist()), -expected)
     both = (sparse.csr_matrix(X), sparse.csr_matrix(Z[:4]))

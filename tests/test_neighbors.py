@@ -70,7 +70,7 @@ def by_differences(metric, X, Z, kind, k, itself=False):
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 64, 1023, 3001])  # groups of 1 to 64 columns
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 @pytest.mark.parametrize("kind", ["similarity", "distance"])
-def test_groups_of_references_pass_over_no_neighbour(n, alpha, kind, rng):
+def test_groups_of_references_pass_over_no_neighbor(n, alpha, kind, rng):
     Z = rng.normal(size=(n, 5))
     Z[n // 2] *= 1e5  # one long row
     metric = FactoredMetric(alpha, rng.normal(size=(3, 5)), np.array([1.0, 2.0, -0.3]))
@@ -186,12 +186,12 @@ def test_bad_n_neighbors(k):
         k_nearest(FactoredMetric.identity(2), np.eye(2), np.eye(2), "distance", k)
 
 
-def test_more_neighbours_than_references_prints_both_numbers():
+def test_more_neighbors_than_references_prints_both_numbers():
     with pytest.raises(ValueError, match=r"is 3, but .* n_samples = 2"):
         k_nearest(FactoredMetric.identity(2), np.eye(2), np.eye(2), "distance", 3)
 
 
-def test_no_queries_have_no_neighbours():
+def test_no_queries_have_no_neighbors():
     found, scores = k_nearest(
         FactoredMetric.identity(2), np.zeros((0, 2)), np.eye(2), "distance", 1
     )

@@ -82,7 +82,7 @@ def test_references_are_a_copy(rng):
     np.testing.assert_array_equal(model.predict(X_old), before)
 
 
-def test_more_neighbours_than_rows_leaves_the_classifier_unfitted(rng):
+def test_more_neighbors_than_rows_leaves_the_classifier_unfitted(rng):
     model = MetricKNeighborsClassifier(n_neighbors=5)
     with pytest.raises(ValueError, match=r"n_neighbors is 5, but .* n_samples = 4"):
         model.fit(np.eye(4), [0, 1, 0, 1])

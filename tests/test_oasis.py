@@ -73,7 +73,7 @@ def test_no_violation_no_update():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     X[:20, 0] += 500
-    X[20:, 0] -= 500  # two centred classes 1e3 apart
+    X[20:, 0] -= 500  # two centered classes 1e3 apart
     for given in (X, sparse.csr_matrix(X)):  # dense and kernel form
         model = OASIS(n_steps=500, random_state=0).fit(given, np.repeat([0, 1], 20))
         assert model.n_updates_ == 0

@@ -84,7 +84,7 @@ def test_strength_max_for_a_general_gram_matrix(rng):
     L, N = rng.normal(size=(3, 5)), rng.normal(size=(5, 5))
     A, B = L @ L.T, L @ (N + N.T) @ L.T
     edge = OffDiagonalL1.strength_max(B, A)
-    # the diagonal minimiser from least squares over the three outer products
+    # the diagonal minimizer from least squares over the three outer products
     basis = np.stack([np.outer(row, row).ravel() for row in L], axis=1)
     W = np.diag(np.linalg.lstsq(basis, (N + N.T).ravel(), rcond=None)[0])
     assert OffDiagonalL1(edge).kkt_residual(W, A @ W @ A - B) < 1e-9

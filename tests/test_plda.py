@@ -36,8 +36,8 @@ def one_way(X, y, mean_of_task, tables):
     noise = len(counts) - np.sum(lost / counts)
     within = (X - means).T @ (X - means) / (n - len(tables) - noise)
     unit = np.trace(within) / X.shape[1]
-    centred = means - mean_of_task
-    raw = centred.T @ centred / (n - lost.sum())
+    centered = means - mean_of_task
+    raw = centered.T @ centered / (n - lost.sum())
     return within / unit, raw / unit, noise / (n - lost.sum())
 
 
@@ -104,7 +104,7 @@ def test_the_metric_is_the_bilinear_part_of_the_log_ratio():
     np.testing.assert_allclose(X @ metric.to_dense() @ Z.T, both - alone, atol=1e-9)
 
 
-def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
+def test_euclidean_neighbors_of_the_two_maps_are_those_of_the_log_ratio():
     visits = stream()
     learner, X = learned(visits), visits[0][0]
     metric = learner.task_metric("task0")
@@ -116,9 +116,9 @@ def test_euclidean_neighbours_of_the_two_maps_are_those_of_the_log_ratio():
     found, _ = k_nearest(metric, X, X, "similarity", 4)
     np.testing.assert_array_equal(found, nearest)
     Z = learner.transform(X, task="task0")
-    centred = X - X.mean(axis=0)
+    centered = X - X.mean(axis=0)
     np.testing.assert_allclose(
-        Z @ Z.T, centred @ learner.metric_matrix("task0") @ centred.T, atol=1e-8
+        Z @ Z.T, centered @ learner.metric_matrix("task0") @ centered.T, atol=1e-8
     )
 
 
@@ -417,9 +417,9 @@ def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
         learner.partial_fit(X, y, task=u)
     X, y = tasks["b"]
     found = learner.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
-    centred = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
+    centered = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
     for c in range(3):
-        rows = np.concatenate([centred[u][tasks[u][1] == c] for u in tasks])
+        rows = np.concatenate([centered[u][tasks[u][1] == c] for u in tasks])
         expected = 0.75 * X[y == c].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
         # below d = D the memory has of them what the dictionary sees, as far as it has moved
         L = learner.dictionary_
@@ -430,7 +430,7 @@ def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
     for u, (A, b) in tasks.items():
         whole.partial_fit(A, b, task=u)
     exact = whole.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
-    rows = np.concatenate([centred[u][tasks[u][1] == 2] for u in tasks])
+    rows = np.concatenate([centered[u][tasks[u][1] == 2] for u in tasks])
     expected = 0.75 * X[y == 2].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
     np.testing.assert_allclose(exact[y == 2], np.tile(expected, (np.sum(y == 2), 1)), atol=1e-9)
 
@@ -451,7 +451,7 @@ def test_small_variances_are_shrunk_more():
     np.testing.assert_allclose(kept, [0.1 / 1.1, 10 / 11])
 
 
-def labelled(names, seed=0, n_features=4):
+def labeled(names, seed=0, n_features=4):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(18) % 3)
     X = rng.normal(size=(18, n_features)) + 3 * rng.normal(size=(3, n_features))[y]
@@ -463,9 +463,9 @@ def labelled(names, seed=0, n_features=4):
 def test_tuples_and_numbers_of_numpy_can_be_labels_of_one_task(names, keyed):
     odd, plain = (LifelongPLDA(random_state=0, shared_labels=keyed, n_folds=2) for _ in range(2))
     for task in range(3):
-        odd.partial_fit(*labelled(names, task), task=task)
-        plain.partial_fit(*labelled([0, 1, 2], task), task=task)
-    Z = labelled(names)[0]
+        odd.partial_fit(*labeled(names, task), task=task)
+        plain.partial_fit(*labeled([0, 1, 2], task), task=task)
+    Z = labeled(names)[0]
     for task in range(3):
         found, expected = (one.task_metric(task).bilinear(Z, Z) for one in (odd, plain))
         np.testing.assert_array_equal(found, expected)
@@ -476,13 +476,13 @@ def test_tuples_and_numbers_of_numpy_can_be_names_of_tasks():
     odd, plain = (LifelongPLDA(random_state=0, **settings) for _ in range(2))
     names = [np.int64(3), (), (1, 2), np.float32(0.5), np.str_("n")]
     for number in (0, 1, 2, 3, 4, 1, 0):
-        odd.partial_fit(*labelled([0, 1, 2], number), task=names[number])
-        plain.partial_fit(*labelled([0, 1, 2], number), task=number)
+        odd.partial_fit(*labeled([0, 1, 2], number), task=names[number])
+        plain.partial_fit(*labeled([0, 1, 2], number), task=number)
     for number in (1, 0):
         odd.forget(names[number])
         plain.forget(number)
     assert list(odd.tasks_) == names[2:]
-    Z = labelled([0, 1, 2])[0]
+    Z = labeled([0, 1, 2])[0]
     for number in plain.tasks_:
         found = odd.task_metric(names[number]).bilinear(Z, Z)
         np.testing.assert_array_equal(found, plain.task_metric(number).bilinear(Z, Z))
@@ -494,9 +494,9 @@ def test_rows_without_any_spread_may_come_first_and_again(value, n_components):
     learner = LifelongPLDA(n_components, random_state=1, n_folds=3)
     constant = np.full((8, 6), value), np.arange(8) % 2
     for task in ("constant", 0, 1, "constant", "constant"):
-        rows = constant if task == "constant" else labelled([0, 1, 2], task, 6)
+        rows = constant if task == "constant" else labeled([0, 1, 2], task, 6)
         learner.partial_fit(*rows, task=task)
-    X, y = labelled([0, 1, 2], 1, 6)
+    X, y = labeled([0, 1, 2], 1, 6)
     scores = learner.task_metric(1).bilinear(X, X)
     np.fill_diagonal(scores, -np.inf)
     assert np.mean(np.array(y)[scores.argmax(axis=1)] == y) > 0.6
@@ -507,7 +507,7 @@ def test_rows_without_any_spread_may_come_first_and_again(value, n_components):
 
 def test_references_of_one_class_or_of_one_row_are_shrunken():
     learner = LifelongPLDA(random_state=0, shared_labels=True, n_folds=2)
-    X, y = labelled(["a", "b", "c"])
+    X, y = labeled(["a", "b", "c"])
     learner.partial_fit(X, y, task="t")
     every, one = learner.shrink_references(X, y, task="t", shared=0.5), np.array(y) == "b"
     found = learner.shrink_references(X[one], ["b"] * one.sum(), task="t", shared=0.5)
@@ -521,7 +521,7 @@ def test_references_of_one_class_or_of_one_row_are_shrunken():
 
 @pytest.mark.parametrize("mean", [0.0, np.zeros(3), np.zeros((1, 4))])
 def test_a_mean_of_another_shape_is_named(mean):
-    learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labelled([0, 1, 2]), task="t")
+    learner = LifelongPLDA(random_state=0, n_folds=2).partial_fit(*labeled([0, 1, 2]), task="t")
     with pytest.raises(ValueError, match="mean has shape"):
         learner.shared_metric(mean)
 
@@ -533,8 +533,8 @@ def test_the_true_variances_between_classes_are_found(sizes, keyed):
     y = np.repeat(np.arange(len(sizes)), sizes)
     learner = LifelongPLDA(3, 1e-9, 1.0 - keyed, (1.0, 0.0, 0.0), shared_labels=keyed)
     for task in range(2):  # keyed: classes of their own in each task
-        centres = np.array([3.0, 1.0, 0.3]) * rng.normal(size=(len(sizes), 3))
-        learner.partial_fit(centres[y] + rng.normal(size=(len(y), 3)), y + 10**4 * task, task=task)
+        centers = np.array([3.0, 1.0, 0.3]) * rng.normal(size=(len(sizes), 3))
+        learner.partial_fit(centers[y] + rng.normal(size=(len(y), 3)), y + 10**4 * task, task=task)
     found = learner.task_metric(0).between
     np.testing.assert_allclose(found, [9.0, 1.0, 0.09], rtol=0.12, atol=0.07)
 

@@ -68,8 +68,8 @@ def honest_and_ruined(seed, place=1):
     means, mix = rng.normal(size=(10, 40)), rng.normal(size=(40, 40)) * np.linspace(0.05, 0.5, 40)
     asked, order, parts = np.repeat(np.arange(10), 30), rng.permutation(40), []
     for _ in range(6):
-        own, centre = means + 0.5 * rng.normal(size=means.shape), rng.normal(size=40)
-        X, Z = (own[y] + centre + rng.normal(size=(len(y), 40)) @ mix for y in (at, asked))
+        own, center = means + 0.5 * rng.normal(size=means.shape), rng.normal(size=40)
+        X, Z = (own[y] + center + rng.normal(size=(len(y), 40)) @ mix for y in (at, asked))
         parts.append((X, at, Z, asked))
     X, y, Z, z = parts[1]
     ruined = {

@@ -282,7 +282,7 @@ def test_learners_in_units_of_the_rows_scale_with_them(table, c):
 
 
 @given(tables(), SCALES, seeds)
-def test_fisher_directions_and_euclidean_neighbours_have_no_scale(table, c, seed):
+def test_fisher_directions_and_euclidean_neighbors_have_no_scale(table, c, seed):
     X, y = table
     within, between = class_scatter(X, y)
     for scaled, own in zip(class_scatter(c * X, y), (within, between)):

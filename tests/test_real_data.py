@@ -72,7 +72,7 @@ def reviews():
 
 
 def errors(X, y, Z, labels, k=1):
-    """Number of wrong answers of Euclidean nearest neighbours."""
+    """Number of wrong answers of Euclidean nearest neighbors."""
     return int((KNeighborsClassifier(k, algorithm="brute").fit(X, y).predict(Z) != labels).sum())
 
 
@@ -97,7 +97,7 @@ def test_usps_counts(usps):
     assert len(np.unique(usps["Xq"], axis=0)) == 9298
 
 
-def test_usps_nearest_neighbour(usps):
+def test_usps_nearest_neighbor(usps):
     X, train = usps["Xq"] / 1000, usps["split"] == 0
     assert errors(X[train], usps["y"][train], X[~train], usps["y"][~train]) == 113
 
@@ -163,15 +163,15 @@ def test_isolet_passes_of_groups_3_and_4_are_the_same_speakers(isolet):
         own = isolet["group"] == group
         rows, y, speaker = X[own], isolet["y"][own], isolet["speaker"][own]
         means = np.array([rows[y == letter].mean(axis=0) for letter in range(1, 27)])
-        centred = rows - means[y - 1]
-        profiles.append(np.array([centred[speaker == s].mean(axis=0) for s in range(61, 121)]))
+        centered = rows - means[y - 1]
+        profiles.append(np.array([centered[speaker == s].mean(axis=0) for s in range(61, 121)]))
     a, b = profiles
     squared = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
     assert np.array_equal(squared.argmin(axis=0), np.arange(60))
     assert np.array_equal(squared.argmin(axis=1), np.arange(60))
 
 
-def test_isolet_nearest_neighbour(isolet):
+def test_isolet_nearest_neighbor(isolet):
     X, train = isolet["Xq"] / 10000, isolet["group"] < 5
     assert errors(X[train], isolet["y"][train], X[~train], isolet["y"][~train]) == 178
 
@@ -201,7 +201,7 @@ def test_words_authors_split(words):
         np.testing.assert_array_equal(a.X_train, b.X_train)
 
 
-def test_words_three_neighbours(words):
+def test_words_three_neighbors(words):
     assert mean_error(load_sentiment_tasks, 3) == pytest.approx(29.8, abs=1)
 
 

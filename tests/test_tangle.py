@@ -255,7 +255,7 @@ def test_derived_in_may_be_broken_over_lines_and_is_wrapped_again(book):
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        ("Derived in eq. (first-none).", "no equation is labelled 'first-none'"),
+        ("Derived in eq. (first-none).", "no equation is labeled 'first-none'"),
         ("Derived in equation (first-main).", "write 'Derived in eq. "),
         ("Derived in (first-main).", "write 'Derived in eq. "),
     ],

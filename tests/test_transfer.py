@@ -50,7 +50,7 @@ ONE = Grid((2.0,), ((0.25, 0.5),), ((0.3, 0.2, 0.1),), (0.0,))
 
 
 def plain_error(t, within, spread, noise, setting):
-    """Error of nearest neighbours by the two-covariance log-ratio, from densities' formula."""
+    """Error of nearest neighbors by the two-covariance log-ratio, from densities' formula."""
     V, psi = axes_by_hand(within, spread.T @ spread, noise, setting.regularization)
     g, nu, floor = setting.shrinkage
     p = g * psi**2 / np.where(psi + nu > 0, psi + nu, 1.0) + floor

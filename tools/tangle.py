@@ -284,7 +284,7 @@ def derive(text: str, home: dict[str, Chapter], where: str) -> str:
         labels = re.findall(r"\(([\w:-]+)\)", match["labels"])
         unknown = [label for label in labels if label not in home]
         if unknown:
-            raise TangleError(f"{where}: no equation is labelled {unknown[0]!r}")
+            raise TangleError(f"{where}: no equation is labeled {unknown[0]!r}")
         parts: dict[str, list[str]] = {}
         for label in labels:
             parts.setdefault(home[label].name, []).append(f"({label})")

@@ -80,7 +80,7 @@ class QuadraticModel(Record):
         Their intercepts.
     weights : ndarray of shape (n, m)
         p (1 - p) / (2 n) of every sample.
-    centres : ndarray of shape (D, m)
+    centers : ndarray of shape (D, m)
         Means of the samples under these weights.
     ridge : float
         Half of the ridge of the loss.
@@ -96,12 +96,12 @@ class QuadraticModel(Record):
     theta: Floats
     intercept: Floats
     weights: Floats
-    centres: Floats
+    centers: Floats
     ridge: float
 
     def curve(self, V: Floats) -> Floats:
         """The products D_c v_c for the columns of V (D, m)."""
-        P = safe_sparse_dot(self.X, V) - np.sum(self.centres * V, axis=0)
+        P = safe_sparse_dot(self.X, V) - np.sum(self.centers * V, axis=0)
         return safe_sparse_dot(self.X.T, self.weights * P) + self.ridge * V
 
     def losses(self, V: Floats) -> Floats:
@@ -111,11 +111,11 @@ class QuadraticModel(Record):
 
     def intercepts(self, V: Floats) -> Floats:
         """The best intercepts for the columns of V (D, m), shape (m,)."""
-        return self.intercept + np.sum(self.centres * (self.theta - V), axis=0)
+        return self.intercept + np.sum(self.centers * (self.theta - V), axis=0)
 
     def hessian(self, c: int = 0) -> Floats:
         """D_c as a dense array (D, D)."""
-        Z = dense(self.X) - self.centres[:, c]
+        Z = dense(self.X) - self.centers[:, c]
         return (Z.T * self.weights[:, c]) @ Z + self.ridge * np.eye(Z.shape[1])
 
     # book/baselines/ella.ipynb#the-code-is-a-lasso
@@ -125,8 +125,8 @@ class QuadraticModel(Record):
         ridge = self.ridge * dictionary.T @ dictionary
         targets = dictionary.T @ self.curve(self.theta)
         problems = []
-        for weights, centre, target in zip(self.weights.T, self.centres.T, targets.T):
-            P = Z - centre @ dictionary
+        for weights, center, target in zip(self.weights.T, self.centers.T, targets.T):
+            P = Z - center @ dictionary
             problems.append(((P.T * weights) @ P + ridge, target))
         return problems
 
@@ -184,8 +184,8 @@ def quadratic_model(X: Matrix, targets: NDArray[np.int_], C: float = 1.0) -> Qua
     intercept = np.array([fit.intercept_[0] for fit in fits])
     p = expit(safe_sparse_dot(X, theta) + intercept)
     weights = np.maximum(p * (1 - p), 1e-12) / (2 * len(p))  # a sum of zero has no mean
-    centres = safe_sparse_dot(X.T, weights) / weights.sum(axis=0)
-    return QuadraticModel(X, theta, intercept, weights, centres, 1 / (2 * len(p) * C))
+    centers = safe_sparse_dot(X.T, weights) / weights.sum(axis=0)
+    return QuadraticModel(X, theta, intercept, weights, centers, 1 / (2 * len(p) * C))
 
 
 # book/baselines/ella.ipynb#the-code-is-a-lasso
@@ -481,7 +481,7 @@ _MODEL = RecordField(
         "X": MatrixField("n", "D"),
         "theta": ArrayField(("D", "m")),
         "intercept": ArrayField(("m",)),
-        "centres": ArrayField(("D", "m")),
+        "centers": ArrayField(("D", "m")),
         "ridge": ValueField(real(0, above=True)),
     },
 )
@@ -797,7 +797,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
 
     @property
     def state_parts_(self) -> dict[str, int]:
-        """Bytes kept, by part: dictionary, codes, sums, models, rows."""
+        """Bytes kept, by part: dictionary, codes, sums, models, samples."""
         state = self._learned_state("state_parts_")
         L = state.dictionary
         sums = state.sums
@@ -806,7 +806,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
             "dictionary": 0 if L is None else L.nbytes,
             "codes": sum(S.nbytes for S in state.codes.values()),
             "sums": 0 if sums is None else sums.A.nbytes + sums.b.nbytes,
-            "models": sum(m.theta.nbytes + m.weights.nbytes + m.centres.nbytes for m in models),
+            "models": sum(m.theta.nbytes + m.weights.nbytes + m.centers.nbytes for m in models),
             "rows": sum(nbytes(model.X) for model in models),
         }
 

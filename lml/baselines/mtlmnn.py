@@ -1,5 +1,5 @@
 # Generated from book/baselines/mtlmnn.ipynb by tools/tangle.py: edit the chapter.
-"""Large margin nearest neighbours for several tasks: one shared and one own part a task.
+"""Large margin nearest neighbors for several tasks: one shared and one own part a task.
 
 min shared ||M_0 - I||^2 + sum_t [own ||M_t||^2 + pull and push of task t under M_0 + M_t],
 by spectral projected gradient steps on the smoothed problem, with a duality gap.
@@ -37,19 +37,19 @@ __all__ = [
 
 # book/baselines/mtlmnn.ipynb#the-gradient
 def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
-    """The nearest rows of the same class of each row.
+    """The nearest samples of the same class of each sample.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
     codes : ndarray of int, shape (n_samples,)
-        The class of each row.
+        The class of each sample.
     n_targets : int
 
     Returns
     -------
     table : ndarray of int, shape (n_samples, n_targets)
-        From near to far; -1 where a class has no more rows.
+        From near to far; -1 where a class has no more samples.
 
     Notes
     -----
@@ -62,7 +62,7 @@ def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     """
     i, j = target_neighbors(X, codes, n_targets).T
     table = np.full((len(X), n_targets), -1)
-    table[i, np.arange(len(i)) - np.searchsorted(i, i)] = j  # places 0, 1, ... of each row
+    table[i, np.arange(len(i)) - np.searchsorted(i, i)] = j  # places 0, 1, ... of each sample
     return table
 
 
@@ -73,9 +73,9 @@ class TaskLoss:
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        The task's rows.
+        The task's samples.
     codes : ndarray of int, shape (n_samples,)
-        The class of each row.
+        The class of each sample.
     targets : ndarray of int, shape (n_samples, n_targets)
         From `target_table`.
     push_weight : float
@@ -86,7 +86,7 @@ class TaskLoss:
     Attributes
     ----------
     n_pairs : int
-        Pairs of a row and its target.
+        Pairs of a sample and its target.
 
     Notes
     -----
@@ -130,7 +130,7 @@ class TaskLoss:
         h = self.smoothing
         XS = X @ S
         norms = np.einsum("ij,ij->i", XS, X)
-        # distances to the targets; within a distance of one more a row is an impostor
+        # distances to the targets; within a distance of one more a sample is an impostor
         cross = np.einsum("ij,ikj->ik", XS, X[self.targets])
         to_targets = np.where(self.given, norms[:, None] + norms[self.targets] - 2 * cross, 0.0)
         limits = np.where(self.given, 1.0 + to_targets, -np.inf)
@@ -195,7 +195,7 @@ class JointProblem:
         Which matrices are positive semi-definite, and the unknowns: M_0, M_1, ..., M_T or
         the totals S_1, ..., S_T.
     bases : sequence of {ndarray of shape (r_t, n_features), None}, optional
-        Orthonormal rows that span a task's rows, None where they span everything.
+        Orthonormal rows that span a task's samples, None where they span everything.
 
     Notes
     -----
@@ -402,7 +402,7 @@ def minimize_joint(
 
 # book/baselines/mtlmnn.ipynb#is-it-the-minimum
 def _row_space(rows: Floats) -> Floats | None:
-    """Orthonormal rows that span the given (centred) rows; None if they span everything."""
+    """Orthonormal rows that span the given (centered) samples; None if they span everything."""
     n, D = rows.shape
     _, values, basis = svd(rows)
     keep = values > max(n, D) * np.finfo(float).eps * values.max(initial=0.0)
@@ -412,7 +412,7 @@ def _row_space(rows: Floats) -> Floats | None:
 
 
 def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
-    """Mean squared distance of target pairs; of rows from their mean where that is zero."""
+    """Mean squared distance of target pairs; of samples from their mean where that is zero."""
     total = 0.0
     count = 0
     for X, table in zip(rows, tables, strict=True):
@@ -425,7 +425,7 @@ def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
 
 # book/baselines/mtlmnn.ipynb#the-estimator
 class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
-    """Large margin nearest neighbours for several tasks at once.
+    """Large margin nearest neighbors for several tasks at once.
 
     Parameters
     ----------
@@ -439,12 +439,12 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         What is kept positive semi-definite: M_0 and every M_t, as published, or M_0 and
         every M_0 + M_t, as in the authors' program.
     n_targets : int, default=3
-        Target neighbours of a row; fewer where its class has no more.
+        Target neighbors of a sample; fewer where its class has no more.
     push_weight : float in (0, 1), default=0.5
         mu, the weight of the push; the pull has 1 - mu.
     scale : "auto" or float, default="auto"
         The multiple of the identity that the shared part is drawn to, and the unit of both
-        penalties. "auto": one over the mean squared distance of target neighbours. 1.0 is
+        penalties. "auto": one over the mean squared distance of target neighbors. 1.0 is
         the published problem.
     smoothing : float, default=0.1
         Width h > 0 of the smoothed kink of the hinge.
@@ -552,11 +552,11 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows of all tasks, dense.
+            Samples of all tasks, dense.
         y : array-like of shape (n_samples,)
-            Labels; in every task at least two classes, one of them with two rows.
+            Labels; in every task at least two classes, one of them with two samples.
         tasks : array-like of shape (n_samples,)
-            Name of the task of each row.
+            Name of the task of each sample.
 
         Returns
         -------
@@ -625,7 +625,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
     def _problem(
         self, rows: list[Matrix], codes: list[Indices], task_penalties: Floats
     ) -> tuple[JointProblem, Floats | None, float]:
-        """The problem in scaled rows of the common row space, that space, and the scale."""
+        """The problem in scaled samples of the common row space, that space, and the scale."""
         tables = [target_table(X, own, self.n_targets) for X, own in zip(rows, codes)]
         rows = [X - X.mean(axis=0) for X in rows]  # distances stay
         auto = isinstance(self.scale, str)
@@ -643,7 +643,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
 
 # book/baselines/mtlmnn.ipynb#the-estimator
 def _in_features(S: Floats, Q: Floats | None, scale: float) -> FactoredMetric:
-    """The metric in the features of a matrix for scaled rows of the row space Q."""
+    """The metric in the features of a matrix for scaled samples of the row space Q."""
     S = scale * (S + S.T) / 2
     if Q is None:
         return FactoredMetric._trusted(0.0, np.eye(len(S)), S)

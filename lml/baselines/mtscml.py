@@ -2,8 +2,8 @@
 """SCML for several tasks: common directions, own weights, a group penalty that couples them.
 
 The directions are the local Fisher bases of all tasks. The weights W (tasks x directions) are
-not negative and minimise the mean over tasks of the mean hinge plus beta times the sum of the
-norms of W's columns, by regularised dual averaging with a task and a triplet drawn a step.
+not negative and minimize the mean over tasks of the mean hinge plus beta times the sum of the
+norms of W's columns, by regularized dual averaging with a task and a triplet drawn a step.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def joint_dual_averaging(
     random_state: Seed = None,
     advance: Callable[[int], object] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Weights of common directions for several tasks by regularised dual averaging.
+    """Weights of common directions for several tasks by regularized dual averaging.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class TripletMap:
     projections : array-like of shape (n_samples, d)
         Z = X L', rows in the dictionary.
     triplets : array-like of shape (n_triplets, 3)
-        Row numbers (anchor, positive, negative), at least one triplet.
+        Sample numbers (anchor, positive, negative), at least one triplet.
     metric_type : {"similarity", "distance"}
 
     Notes
@@ -453,11 +453,11 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         Whether the code is restricted to positive semi-definite matrices. None: for a
         distance.
     dictionary : array-like of shape (d, n_features) or None, default=None
-        The rows L. None: `lml.initialization.initial_dictionary` of the rows.
+        The rows L. None: `lml.initialization.initial_dictionary` of the samples.
     n_components : int, default=50
         Rows of the dictionary when none is given; at most n_features.
     n_targets, n_impostors : int, default=3 and 10
-        Neighbours of the same class and of other classes that make the triplets.
+        Neighbors of the same class and of other classes that make the triplets.
     tol : float, default=1e-3
         Largest duality gap; the zero metric has objective 1.
     max_iter : int, default=5000
@@ -539,9 +539,9 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, CSR matrix} of shape (n_samples, n_features)
-            Rows, at least 3; CSR rows are not made dense.
+            Samples, at least 3; CSR samples are not made dense.
         y : array-like of shape (n_samples,)
-            Labels; at least two classes, one of them with two rows.
+            Labels; at least two classes, one of them with two samples.
 
         Returns
         -------

@@ -76,7 +76,7 @@ def multitask_step(
     task : int
         Number of the task that the triplet belongs to.
     anchor, positive, negative : ndarray of shape (D,)
-        The rows of the triplet.
+        The samples of the triplet.
     aggressiveness : float
         The cap C > 0 of the multiplier.
     relation : ndarray of shape (T, T)
@@ -158,7 +158,7 @@ def _kernel_form(
     weights: Floats,
     start: FactoredMetric,
 ) -> tuple[Floats, Floats]:
-    """The same steps by scores of rows; weights (T, n) are relation[:, task of row]."""
+    """The same steps by scores of samples; weights (T, n) are relation[:, task of sample]."""
     gram = times_transpose(X, X)
     scores = start.bilinear(X, X)
     norms = gram.diagonal()
@@ -168,7 +168,7 @@ def _kernel_form(
         margin = scores[i, j] - scores[i, k] + (gram[i] * weights[t]) @ (PT[j] - PT[k])
         loss = max(0.0, 1.0 - margin)
         losses[n] = loss
-        # ||x_j - x_k||^2 from the Gram matrix; nothing but rounding for equal rows
+        # ||x_j - x_k||^2 from the Gram matrix; nothing but rounding for equal samples
         spread = norms[j] - 2.0 * gram[j, k] + norms[k]
         size = relation[t, t] * norms[i] * spread
         if loss > 0 and size > 0 and spread > 1e-13 * (norms[j] + norms[k]):
@@ -200,7 +200,7 @@ def _kernel_metrics(
 
 # book/baselines/omtrsl.ipynb#the-estimator
 class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
-    """Similarities of several tasks, learnt online and jointly from triplets.
+    """Similarities of several tasks, learned online and jointly from triplets.
 
     Parameters
     ----------
@@ -279,11 +279,11 @@ class MultiTaskOASIS(JointMetricsMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, D)
-            Rows of all tasks; sparse rows are never made dense.
+            Samples of all tasks; sparse samples are never made dense.
         y : array-like of shape (n,)
             Labels, compared within a task only.
         tasks : array-like of shape (n,)
-            Name of the task of each row.
+            Name of the task of each sample.
 
         Returns
         -------

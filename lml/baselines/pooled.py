@@ -1,7 +1,7 @@
 # Generated from book/baselines/pooled.ipynb by tools/tangle.py: edit the chapter.
 """One metric for all tasks, and what joint learners of several tasks share.
 
-`PooledMetricLearner` fits a single-task estimator to the union of the tasks' rows.
+`PooledMetricLearner` fits a single-task estimator to the union of the tasks' samples.
 `split_tasks` takes a table of several tasks apart; `JointMetricsMixin` gives an estimator with
 a table of metrics the methods that read them.
 """
@@ -40,21 +40,21 @@ def split_tasks(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Rows of all tasks, in any order.
+        Samples of all tasks, in any order.
     y : array-like of shape (n_samples,)
         Labels of any hashable type.
     tasks : sequence of length n_samples
-        Name of each row's task, of any hashable type.
+        Name of each sample's task, of any hashable type.
 
     Returns
     -------
-    parts : list of (name, rows, labels)
-        One entry a task, in the order of first appearance; rows keep their order.
+    parts : list of (name, samples, labels)
+        One entry a task, in the order of first appearance; samples keep their order.
 
     Raises
     ------
     ValueError, TypeError
-        If the lengths differ, there is no row, a value of X is not finite, or a label or
+        If the lengths differ, there is no sample, a value of X is not finite, or a label or
         the name of a task is missing or not hashable.
 
     Notes
@@ -86,15 +86,15 @@ def encode_tasks(
     -------
     names : list
         The tasks, in the order of first appearance.
-    rows : list of {ndarray, csr_array}
-        The rows of each task.
+    samples : list of {ndarray, csr_array}
+        The samples of each task.
     codes : list of ndarray of int
-        The class of each row, numbered within the task by first appearance.
+        The class of each sample, numbered within the task by first appearance.
 
     Raises
     ------
     ValueError, TypeError
-        As `split_tasks`, and if a task has no two classes, one of them with two rows.
+        As `split_tasks`, and if a task has no two classes, one of them with two samples.
 
     Notes
     -----
@@ -155,12 +155,12 @@ class JointMetricsMixin(TaskMetricsMixin):
 
 # book/baselines/pooled.ipynb#the-learner
 class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
-    """One metric for all tasks: a single-task learner on the union of their rows.
+    """One metric for all tasks: a single-task learner on the union of their samples.
 
     Parameters
     ----------
     estimator : estimator
-        Learns from all rows: `SCML`, `LMNN`, `OASIS` or another one with ``metric_`` after
+        Learns from all samples: `SCML`, `LMNN`, `OASIS` or another one with ``metric_`` after
         ``fit(X, y)`` and with ``metric_type``. It is cloned.
     shared_labels : bool, default=True
         Whether a label means the same in every task. False: labels of different tasks are
@@ -209,17 +209,17 @@ class PooledMetricLearner(JointMetricsMixin, BaseEstimator):
         return tags
 
     def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
-        """Learn one metric from the rows of all tasks.
+        """Learn one metric from the samples of all tasks.
 
         Parameters
         ----------
         X : {array-like, CSR matrix} of shape (n_samples, n_features)
-            Rows of all tasks; CSR if the estimator takes it.
+            Samples of all tasks; CSR if the estimator takes it.
         y : array-like of shape (n_samples,)
             Labels of any type. A task may have few of them: only the union must make
             triplets or pairs.
         tasks : sequence of length n_samples
-            Name of each row's task.
+            Name of each sample's task.
 
         Returns
         -------

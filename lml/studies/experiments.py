@@ -63,7 +63,7 @@ class Protocol:
     """How a data set is loaded and how parameters are chosen on it."""
 
     load: Callable[..., list[Task]]  # seed of the split to list of tasks, argument random_state
-    n_neighbors: tuple[int, ...] = (1,)  # numbers of neighbours to choose from
+    n_neighbors: tuple[int, ...] = (1,)  # numbers of neighbors to choose from
     n_folds: int | None = None  # folds of the learning rows; None: the split's validation rows
     shared_labels: bool = False  # a label means the same in every task
     binary: bool = False  # every task has two classes
@@ -88,12 +88,12 @@ class Protocol:
         for task in self.final(tasks):
             X = task.X_train
             y = task.y_train
-            for fold, (learnt, asked) in zip(folds, cuts.split(X), strict=True):
-                rows = X - X[learnt].mean(axis=0) if task.centered else X
+            for fold, (learned, asked) in zip(folds, cuts.split(X), strict=True):
+                rows = X - X[learned].mean(axis=0) if task.centered else X
                 part = replace(
                     task,
-                    X_train=rows[learnt],
-                    y_train=y[learnt],
+                    X_train=rows[learned],
+                    y_train=y[learned],
                     X_validation=rows[asked],
                     y_validation=y[asked],
                     X_test=rows[:0],
@@ -119,7 +119,7 @@ DATASETS = {
 
 # book/experiments.ipynb#choosing-parameters
 def task_errors(fitted: Fitted, task: Task, part: str, n_neighbors: Sequence[int]) -> list[float]:
-    """Error on a part of a task for each number of neighbours."""
+    """Error on a part of a task for each number of neighbors."""
     X = getattr(task, f"X_{part}")
     y = getattr(task, f"y_{part}")
     labels = fitted.labels(X, task.name, max(n_neighbors))
@@ -169,7 +169,7 @@ def tune(
     seed: int,
     base: dict[str, Any] | None = None,
 ) -> tuple[dict[str, Any], int, float]:
-    """The parameters and the number of neighbours with the smallest validation error.
+    """The parameters and the number of neighbors with the smallest validation error.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def tune(
     tasks : list of lml.datasets.Task
         Their test rows are not looked at.
     protocol : Protocol
-        Folds, and numbers of neighbours to choose from.
+        Folds, and numbers of neighbors to choose from.
     seed : int
         Seed of the folds and of the learners.
     base : dict or None, default=None
@@ -188,7 +188,7 @@ def tune(
     -------
     parameters : dict
     n_neighbors : int
-        0 for a system without neighbours.
+        0 for a system without neighbors.
     validation_error : float
 
     Raises
@@ -209,7 +209,7 @@ def tune(
     fits: dict[str, Any] = {}
 
     def errors_of(setting: dict[str, Any]) -> list[float]:
-        """Mean error over folds and tasks for each number of neighbours."""
+        """Mean error over folds and tasks for each number of neighbors."""
         errors = []
         for fold in folds:
             fitted = row.fit(fold, seed, fits, **setting)
@@ -255,7 +255,7 @@ def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None =
     tasks = protocol.final(tasks)
     begun = time.perf_counter()
     fitted = SYSTEMS[system].fit(tasks, split, {}, **parameters)  # nothing is recalled
-    learnt = time.perf_counter()
+    learned = time.perf_counter()
     wrong = [majority_vote(fitted.labels(t.X_test, t.name, max(k, 1))) != t.y_test for t in tasks]
     ended = time.perf_counter()
     return [
@@ -270,7 +270,7 @@ def run_one(dataset: str, split: int, system: str, base: dict[str, Any] | None =
             parameters=json.dumps(parameters),
             n_train=len(t.y_train),
             n_test=len(t.y_test),
-            seconds=round(learnt - begun, 3),
+            seconds=round(learned - begun, 3),
             total_seconds=round(ended - started, 3),
             state_bytes=fitted.nbytes,
             seed=split,

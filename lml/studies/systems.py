@@ -52,7 +52,7 @@ _Fits: TypeAlias = dict[str, Any]  # what was fitted already, by the hash of dat
 # book/systems.ipynb#what-a-fitted-system-answers
 @dataclass(frozen=True)
 class Fitted:
-    """What a system has learnt from all tasks."""
+    """What a system has learned from all tasks."""
 
     # (X, task name, k) to labels (n, k), nearest first; (n, 1) of a classifier
     labels: Callable[[Matrix, Any, int], NDArray[Any]]
@@ -144,7 +144,7 @@ def _fit_alone(
 
 
 def _fit_nca(tasks: Sequence[Task], seed: int, fits: _Fits, *, n_components: int) -> Fitted:
-    """Neighbourhood components analysis of scikit-learn for each task."""
+    """Neighborhood components analysis of scikit-learn for each task."""
     metrics = {}
     for t in tasks:
         nca = NeighborhoodComponentsAnalysis(n_components, max_iter=100, random_state=seed)
@@ -289,7 +289,7 @@ class System:
     # number of features to lists of settings, searched one after another
     stages: Callable[[int], _Stages] = lambda n_features: []
     base: str | None = None  # the system whose chosen parameters are taken over
-    votes: bool = True  # answers with neighbours, which vote
+    votes: bool = True  # answers with neighbors, which vote
     shared_labels: bool = False  # needs labels that mean the same in every task
     n_classes: str = "any"  # "two", "more" or "any": the tasks it is a row for
 

@@ -106,7 +106,7 @@ class TransferRow:
     n_learnt: int
     tasks: str  # names in the order of their arrival
     errors: str  # shares of wrong answers on the test rows, in that order; nan: not asked
-    validation_error: float  # of the setting, over the tasks learnt so far
+    validation_error: float  # of the setting, over the tasks learned so far
     parameters: str  # JSON: the setting
     seconds: float  # to learn the task of this step, with its choice
     state_bytes: int  # what the learner keeps
@@ -127,7 +127,7 @@ def error_matrices(rows: Rows, system: str) -> Floats:
     Returns
     -------
     ndarray of shape (n_units, n_tasks, n_tasks)
-        A matrix for each split and order, sorted by these: row = number of learnt tasks,
+        A matrix for each split and order, sorted by these: row = number of learned tasks,
         column = task in the order of arrival; NaN where a task was not asked.
 
     Raises
@@ -365,7 +365,7 @@ def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
 
 
 def _targets(known: _Known, memory: _Memory) -> Floats:
-    """What each training row is pulled towards, less the mean of the task."""
+    """What each training row is pulled toward, less the mean of the task."""
     own = dict(zip(known.moments.labels, known.moments.means, strict=True))
     if memory.means is not None:
         own = {label: (mean + memory.means[label]) / 2 for label, mean in own.items()}
@@ -383,7 +383,7 @@ class Setting(NamedTuple):
     regularization: float = 1.0  # rho
     own_weight: tuple[float, float] = (0.25, 0.0)  # within and between classes
     shrinkage: _Triple = (0.3, 0.0, 0.0)
-    pull: float = 0.0  # of references towards the mean of their class
+    pull: float = 0.0  # of references toward the mean of their class
     n_neighbors: int = 1
 
 
@@ -422,7 +422,7 @@ class Grid:
     common: bool = False  # class means are half those of all tasks
 
     def settings(self) -> list[Setting]:
-        """All settings but for the number of neighbours, which one reading has for all k."""
+        """All settings but for the number of neighbors, which one reading has for all k."""
         values = (self.regularizations, self.weights, self.shrinkages, self.pulls)
         return [Setting(*chosen) for chosen in product(*values)]
 
@@ -516,7 +516,7 @@ def follow_learner(
     seed: int,
     enrolled: Sequence[Mapping[str, float]] = ({},),
 ) -> list[Step]:
-    """Every step of a stream learnt by lifelong learners, of which validation chooses one.
+    """Every step of a stream learned by lifelong learners, of which validation chooses one.
 
     `variants` are unfitted learners that differ in their parameters; `enrolled` are ways to
     enrol the references, of which validation chooses one as well; {} leaves these as they are.
@@ -810,7 +810,7 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
 def follow_honest(
     follow: Callable[..., list[Step]], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
-    """Every step of a stream without its ruined tasks, which are neither learnt nor asked."""
+    """Every step of a stream without its ruined tasks, which are neither learned nor asked."""
     honest = [n for n, task in enumerate(raw) if task.name not in RUINED]
     found = follow([raw[n] for n in honest], protocol, seed)
     steps = [Step([float("nan")] * len(raw), parameters={})] * len(raw)

@@ -117,7 +117,7 @@ def _dictionary(D: int) -> Work:
     return lambda: descend(hinge_objective(code, X, triplets, "similarity"), L, 0.1)
 
 
-def _neighbours(m: int) -> Work:
+def _neighbors(m: int) -> Work:
     X, _ = _rows(m + 100, 100)
     metric = FactoredMetric(0.0, _orthonormal(40, 100), np.eye(40))
     return lambda: k_nearest(metric, X[:100], X[100:], "distance", 3)
@@ -190,7 +190,7 @@ STEPS: dict[str, Step] = {
     "gradient": Step("D", (500, 2000, 8000, 32_000), _gradient, 1, "400 rows, d 40"),
     "coding": Step("d", (40, 80, 160, 320, 640), _code, 3),
     "dictionary": Step("D", (500, 2000, 8000, 32_000), _dictionary, 1, "400 rows, d 40"),
-    "neighbours": Step("m", (1000, 4000, 16_000, 64_000), _neighbours, 1, "100 queries"),
+    "neighbors": Step("m", (1000, 4000, 16_000, 64_000), _neighbors, 1, "100 queries"),
     "plda-visit": Step("D", (500, 2000, 8000, 32_000), _plda, 1, "100 rows, d 40"),
     "lml-sparse": Step("D", (1000, 4000, 16_000, 64_000), _sparse_visit, 1, "200 sparse rows"),
     "lml-task": Step("t", (10, 30, 100, 300, 1000), _lml_visit, 0, "60 rows, D 50, l 20"),

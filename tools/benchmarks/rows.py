@@ -504,7 +504,7 @@ def _ran(ours: Result, peer: Result) -> tuple[bool, str]:
     return int(ours["tasks"]) == 4, "four tasks of 200 dense rows"
 
 
-# ---- neighbours
+# ---- neighbors
 
 
 def _references(quick: bool) -> Data:
@@ -515,12 +515,12 @@ def _references(quick: bool) -> Data:
     return {"queries": X[:1000], "references": X[1000:], "metric": metric}
 
 
-def _neighbours_ours(data: Data) -> Result:
+def _neighbors_ours(data: Data) -> Result:
     nearest, _ = k_nearest(data["metric"], data["queries"], data["references"], "distance", 3)
     return {"nearest": nearest, "units": 1.0}
 
 
-def _neighbours_callable(data: Data) -> Result:
+def _neighbors_callable(data: Data) -> Result:
     from sklearn.neighbors import NearestNeighbors
 
     distance = data["metric"].distance_function()
@@ -529,7 +529,7 @@ def _neighbours_callable(data: Data) -> Result:
             "units": 0.001}  # fmt: skip
 
 
-def _neighbours_embedded(data: Data) -> Result:
+def _neighbors_embedded(data: Data) -> Result:
     from sklearn.neighbors import NearestNeighbors
 
     model = NearestNeighbors(n_neighbors=3, algorithm="brute")
@@ -537,9 +537,9 @@ def _neighbours_embedded(data: Data) -> Result:
     return {"nearest": model.kneighbors(data["metric"].embed(data["queries"]))[1]}
 
 
-def _same_neighbours(ours: Result, peer: Result) -> tuple[bool, str]:
+def _same_neighbors(ours: Result, peer: Result) -> tuple[bool, str]:
     n = len(peer["nearest"])
-    return np.array_equal(ours["nearest"][:n], peer["nearest"]), f"same neighbours of {n} queries"
+    return np.array_equal(ours["nearest"][:n], peer["nearest"]), f"same neighbors of {n} queries"
 
 
 WIDTHS = (256, 1024, 4096, 16_384, 35_846)
@@ -601,11 +601,11 @@ ROWS: dict[str, Row] = {
         f"lifelong run, D {D}", partial(_wide_tasks, D), _wide_run, _ran, runs=3,
         quick=D <= 4096) for D in WIDTHS},
     "neighbours-callable": Row(
-        "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
-        {"scikit-learn, callable": _neighbours_callable}, goal=100, runs=3),
+        "3 nearest of 1,000 queries, rank 50", _references, _neighbors_ours, _same_neighbors,
+        {"scikit-learn, callable": _neighbors_callable}, goal=100, runs=3),
     "neighbours-embedded": Row(
-        "3 nearest of 1,000 queries, rank 50", _references, _neighbours_ours, _same_neighbours,
-        {"scikit-learn, embedded": _neighbours_embedded}, goal=0.5, runs=3),
+        "3 nearest of 1,000 queries, rank 50", _references, _neighbors_ours, _same_neighbors,
+        {"scikit-learn, embedded": _neighbors_embedded}, goal=0.5, runs=3),
     "compiled-dense": Row(
         "OASIS, Sentiment, the steps alone", lambda q: _oasis_data(load_sentiment_tasks, 20_000),
         _dense_ours, _same_result, {"numba": _dense_compiled}, goal=1 / 3, runs=3),
