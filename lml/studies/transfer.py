@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
@@ -35,7 +35,7 @@ from lml.datasets import (
 )
 from lml.lifelong import LifelongMetricLearner
 from lml.lmnn import LMNN
-from lml.metrics import pairwise_scores
+from lml.metrics import FactoredMetric, pairwise_scores
 from lml.neighbors import majority_vote
 from lml.oasis import OASIS
 from lml.plda import LifelongPLDA
@@ -61,7 +61,7 @@ from lml.studies.experiments import (
 from lml.studies.results import Rows, software_versions
 from lml.studies.systems import SYSTEMS, prepared
 from lml.utils.linalg import nbytes
-from lml.utils.typing import Floats
+from lml.utils.typing import Floats, Indices, Matrix
 from lml.utils.validation import one_of, optional, whole
 
 __all__ = [
@@ -769,6 +769,16 @@ _BASES: dict[str, list[Any]] = {
 
 
 # book/streams.ipynb#systems-and-studies
+class _NothingLearned(BaseEstimator):
+    """A base learner that keeps the Euclidean distance."""
+
+    metric_type = "distance"
+
+    def fit(self, X: Matrix, y: Indices) -> Self:
+        self.metric_ = FactoredMetric.identity(X.shape[1])
+        return self
+
+
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
     **{
@@ -787,6 +797,11 @@ _COORDINATES: _Systems = {
         )
         for n in _BASES
     },
+    "class means": partial(
+        follow_learner,
+        [LifelongMetricLearner(_NothingLearned(), sharing=0.0)],
+        enrolled=[{"pull": 1.0}],
+    ),
     "PLDA, as it comes": partial(follow_learner, [LifelongPLDA()]),
     "PLDA, nothing shared": partial(follow_learner, [LifelongPLDA(own_weight=1.0)]),
 }
@@ -878,6 +893,7 @@ STUDIES = {
     "shared": Study(
         (*_TABLES, "digits-few", "embeddings", "isolet-ruined", "usps-ruined"), _as_it_comes("OASIS")
     ),
+    "plain": Study(("digits-few", "embeddings"), ("euclidean", "class means", "logistic")),
     "sharedplda": Study(("embeddings",), _as_it_comes("PLDA"), n_splits=5),
     "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
