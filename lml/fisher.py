@@ -502,7 +502,9 @@ def triplet_directions(
     Derived in chapter 43 (weak_supervision), eq. (pairs-directions).
     """
     n, D = X.shape
-    Z = X if sparse.issparse(X) else X - X.mean(axis=0)  # no digits lost to a far origin
+    if not sparse.issparse(X):
+        X = X - X.mean(axis=0)  # no digits lost to a far origin
+    Z = X
     if n < D:  # in the span of the samples
         Z, back = _coordinates(X)
     if not Z.shape[1]:

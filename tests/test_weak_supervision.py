@@ -79,10 +79,12 @@ def test_a_fit_of_triplets_that_fails_leaves_the_learner_as_it_was(learner, give
 
 def test_oasis_takes_its_steps_on_the_given_triplets_only():
     model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
-    model.fit_triplets([[3, 4, 5]], X)
+    given = X.copy()
+    given[3:6] = [1, -1, 1, 0, 1], [2, 1, 3, 0, 1], [1, 2, 3, 1, 2]  # the step is exact: 1 / 16
+    model.fit_triplets([[3, 4, 5]], given)
     # one triplet, learned once: the step of least length that gives it its margin
-    q = X[4] - X[5]
-    expected = np.outer(X[3], q) / (X[3] @ X[3] * (q @ q))
+    q = given[4] - given[5]
+    expected = np.outer(given[3], q) / (given[3] @ given[3] * (q @ q))
     np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
     assert model.n_updates_ == 1
 
