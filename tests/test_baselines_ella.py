@@ -273,7 +273,7 @@ def test_classifiers_depend_on_the_product_of_the_penalties_only():
     # each atom is a part of the first classifier, whose code needs all: none is drawn anew
     start = first.coefficients(NAMES[0])[0].T * np.eye(3)[np.arange(7) % 3]
     found = []
-    for mu, lam, scale in ((2e-3, 1e-3, 1.0), (a * 2e-3, 1e-3 / a**2, a)):
+    for mu, lam, scale in ((2e-4, 1e-3, 1.0), (a * 2e-4, 1e-3 / a**2, a)):
         learner = ELLA(3, mu, lam, random_state=0)
         learner._state = ELLAState(n_features=7, root=0, dictionary=scale * start)
         found.append(learn(learner))
