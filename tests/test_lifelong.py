@@ -128,7 +128,7 @@ def test_what_is_shared_is_what_made_the_fewest_mistakes_on_samples_left_out(sha
     candidates, total, chosen, before = [0.0, 0.3, 0.6, 0.9], np.zeros(4), [], {}
     for visit, task in enumerate([0, 1, 2, 3, 0]):
         X, y = make_task(visit % 2, n=31, n_classes=2)  # 16 and 15: 8 of each are learned
-        X[:, 2:] += 3 * np.random.default_rng(visit).normal(size=(31, 5))  # others help
+        X[:, 2:] += 6 * np.random.default_rng(visit).normal(size=(31, 5))  # others help
         others = [W.to_dense() for u, W in learner.codes_.items() if u != task] if visit else []
         given = [part for u, part in before.items() if u != task] if shared_labels else []
         rows, classes = joined_by_definition(X, y, given)
