@@ -234,9 +234,12 @@ def test_strength_of_a_diagonal_code(kind, psd):
     ridge = 1e-3 * plane.size()
     found, top = diagonal_code(plane, ridge, psd)
     np.testing.assert_array_equal(found.code, np.diag(found.code.diagonal()))
-    above = hinge_code(plane, top, ridge, psd)
-    assert max(found.bound, above.bound) <= min(found.objective, above.objective) + 1e-9
-    off = CodePenalty(1.0).value(above.code)
+    for more in (0.0, 0.1):
+        above = hinge_code(plane, (1 + more) * top, ridge, psd)
+        assert max(found.bound, above.bound) <= min(found.objective, above.objective) + 1e-9
+        off = CodePenalty(1.0).value(above.code)
+        # what the strength above the top adds is within the gap: at the top itself nothing is said
+        assert more * top * off <= above.objective - found.bound
     assert top * off <= 1e-2
     below = hinge_code(plane, 0.3 * top, ridge, psd)
     assert below.objective < found.bound

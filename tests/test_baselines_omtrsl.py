@@ -57,6 +57,8 @@ def test_step_by_a_general_solver(C, task):
     rng = np.random.default_rng(3)
     A = np.array([[2.0, -0.7], [-0.7, 1.1]])
     V, (x, p, q) = 0.2 * rng.normal(size=(2, 2, 2)), rng.normal(size=(3, 2))
+    # half of the margin is lacking
+    V[task] += (0.5 - x @ V[task] @ (p - q)) * np.outer(x, p - q) / (x @ x * np.sum((p - q) ** 2))
 
     def value(v):
         move = v[:-1].reshape(V.shape) - V

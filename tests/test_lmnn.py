@@ -161,7 +161,9 @@ def test_two_features_by_a_generic_minimizer(seed):
         return 0.6 * pull + 0.4 * np.maximum(1 + near - far, 0).sum()
 
     options = {"xatol": 1e-8, "fatol": 1e-8, "maxiter": 1000}
-    found = optimize.minimize(objective, [0.4, 0, 0.4], method="Nelder-Mead", options=options)
+    starts = [0.4, 0, 0.4], [1, 0, 0.1], [0.1, 0.5, 0.5], [0.1, -0.5, 0.5]  # one may end in a kink
+    ends = [optimize.minimize(objective, v, method="Nelder-Mead", options=options) for v in starts]
+    found = min(ends, key=lambda end: end.fun)
     learner = LMNN(push_weight=0.4, tol=1e-5).fit(X, y)
     assert learner.objective_ == pytest.approx(found.fun, rel=3e-4)
     assert learner.dual_bound_ <= found.fun
@@ -271,10 +273,10 @@ def test_no_impostors_at_all():
 def test_learns_to_ignore_noise():
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
-    X = np.c_[2.0 * rng.standard_normal((3, 4))[y] + 0.3 * rng.standard_normal((120, 4)),
-              3.0 * rng.standard_normal((120, 12))]  # fmt: skip
+    means = 2.0 * np.array([[1, 1, 1, 1], [-1, 1, -1, 1], [1, -1, -1, -1]])  # each feature tells
+    X = np.c_[means[y] + 0.3 * rng.standard_normal((120, 4)), 3.0 * rng.standard_normal((120, 12))]
     M = LMNN(shrinkage=0.01).fit(X, y).metric_.to_dense()
-    assert np.diag(M)[:4].mean() > 5 * np.diag(M)[4:].mean()
+    assert np.diag(M)[:4].min() > 5 * np.diag(M)[4:].mean()
 
 
 def test_same_bits_whatever_the_labels_layout_or_global_state():

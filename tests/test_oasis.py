@@ -330,7 +330,10 @@ def test_an_update_moves_the_scores_only_where_the_start_violates_few_triplets(m
     moved = []
     dger = scipy.linalg.blas.dger
     monkeypatch.setattr("lml.oasis.dger", lambda *args, **kw: moved.append(1) or dger(*args, **kw))
-    rare = OASIS(n_steps=300, random_state=0).fit(*quiet(40, 90))
+    X, y = blobs(40, 90)
+    X *= 0.2  # all triplets have their margin
+    X[:3] *= 0.2  # but those of three samples
+    rare = OASIS(n_steps=300, random_state=0).fit(X, y)
     assert len(moved) == rare.n_updates_ > 0
     moved.clear()
     X, y = blobs(40, 90, classes=2)

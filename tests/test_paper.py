@@ -157,6 +157,7 @@ def test_a_learner_that_keeps_no_samples_comes_back_from_a_file(tmp_path):
     assert [record.X for record in found.tasks_.values()] == [None] * 3
 
 
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 def test_one_kind_of_metric():
     learner = make_learner(Given(FactoredMetric.identity(7))).partial_fit(*make_task(0), task=0)
     learner.set_params(base_learner=Given(FactoredMetric.identity(7), "distance"))

@@ -79,6 +79,7 @@ def test_more_components_than_features_are_clipped_as_documented():
     assert FactoredMetric.identity(4).compress(rank=50).factor.shape[0] <= 4
 
 
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # on a line
 def test_more_components_than_the_rank_of_the_samples_are_completed():
     X = np.outer(X0[:, 0], [1.0, 2.0, 0.0, 1.0])  # rank one
     model = paper_oasis(n_components=4).partial_fit(X, Y0, task="t")

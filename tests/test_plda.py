@@ -527,7 +527,7 @@ def test_a_mean_of_another_shape_is_named(mean):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize("sizes", [[2] * 1500, [1, 2, 3, 8] * 400])
+@pytest.mark.parametrize("sizes", [[2] * 6000, [1, 2, 3, 8] * 800])  # the bound: 5 standard errors
 def test_the_true_variances_between_classes_are_found(sizes, keyed):
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(len(sizes)), sizes)

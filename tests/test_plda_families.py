@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from plda_streams import GIVEN, learned, scores, stream
-from scipy import linalg, sparse
+from scipy import linalg, sparse, stats
 
 from lml.plda import LifelongPLDA, selection
 from lml.plda.selection import Choice, Selection, choose_family
@@ -128,12 +128,16 @@ def test_a_task_with_other_features_is_alone_whoever_else_shares_and_whatever_th
 
 
 def test_tasks_whose_rows_have_no_directions_share():
-    rng, at = np.random.default_rng(4), np.repeat(np.arange(3), 8)
-    learner = LifelongPLDA(random_state=0)
-    for task in range(12):
-        means = 0.7 * rng.normal(size=(3, 8))
-        learner.partial_fit(means[at] + rng.normal(size=(24, 8)), at, task=task)
-    assert len({m.family for m in learner.tasks_.values()}) <= 2
+    rng, at, founded, n_asked = np.random.default_rng(4), np.repeat(np.arange(3), 8), 0, 12 * 11
+    for _ in range(12):
+        learner = LifelongPLDA(random_state=0)
+        for task in range(12):
+            means = 0.3 * rng.normal(size=(3, 8))
+            learner.partial_fit(means[at] + rng.normal(size=(24, 8)), at, task=task)
+        founded += len({m.family for m in learner.tasks_.values()}) - 1
+    # where sharing is no worse, it looks worse by two standard errors in 2.3% of the visits
+    doubt = stats.norm.sf(2.0)
+    assert founded < doubt * n_asked + 5 * np.sqrt(doubt * n_asked)
 
 
 def test_tasks_whose_labels_have_the_same_other_meaning_share():

@@ -120,6 +120,7 @@ def test_a_word_stands_for_a_base_learner(make, word, kind):
     ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # in few steps
 def test_what_cannot_be_learned_with_is_named_and_changes_nothing(make, known, wrong, error, said):
     learner = make(OASIS(n_steps=10))
     if known:
@@ -137,6 +138,7 @@ def test_what_cannot_be_learned_with_is_named_and_changes_nothing(make, known, w
 
 
 @each_learner
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # in few steps
 def test_all_tasks_have_metrics_of_one_type(make):
     learner = make(OASIS(n_steps=10)).partial_fit(*make_task(0), task="a")
     learner.set_params(base_learner=SCML(n_basis=20, n_steps=50))
@@ -295,6 +297,7 @@ def test_a_task_of_a_table_has_two_classes_though_it_was_known(learner):
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("twin", [lambda one: one, copy.deepcopy, pickle.loads])
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # in few steps
 def test_nobody_writes_into_the_arrays_of_a_state(form, twin):
     learner = DictionaryMetricLearner(OASIS(n_steps=10), n_components=3, random_state=0)
     X, y = make_task(0)

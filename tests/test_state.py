@@ -533,7 +533,7 @@ def test_damaged_files_give_an_error_or_the_same_state(path):
     raw, parts = path.read_bytes(), members(path)
     refused = read = other = 0
     tracemalloc.start()
-    for data in mutants(raw, parts, rng, 600):
+    for data in mutants(raw, parts, rng, 1500):
         bad.write_bytes(data)
         try:
             found = read_state(bad, "toy")
@@ -549,9 +549,9 @@ def test_damaged_files_give_an_error_or_the_same_state(path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10**7
-    assert refused > 300
-    assert read > 10
-    assert refused + read == 600
+    assert refused > 750
+    assert read > 10  # one in forty is expected
+    assert refused + read == 1500
     assert other < 40
 
 

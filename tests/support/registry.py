@@ -196,7 +196,8 @@ def by_the_paper(base, **parameters):
 
 
 def paper_oasis(**parameters):
-    return by_the_paper(OASIS(n_steps=100), **parameters)
+    # the target of a first task has a hinge below that of no metric: not so in fewer, longer steps
+    return by_the_paper(OASIS(0.01, n_steps=300), **parameters)
 
 
 def off_diagonal(metric_type):
