@@ -426,10 +426,11 @@ def local_fisher_basis(
     X, codes = _labeled_samples(X, y)
     whole(1).check("n_basis", n_basis)
     real(0).check("regularization", regularization)
-    if scales is not None and not len(scales):
-        raise ValueError("scales is empty: give at least one number of samples")
-    for scale in scales or ():
-        whole(1).check("scales", scale)
+    if scales is not None:
+        if not len(scales):
+            raise ValueError("scales is empty: give at least one number of samples")
+        for scale in scales:
+            whole(1).check("scales", scale)
     return local_directions(X, codes, n_basis, scales, random_state, regularization)
 
 

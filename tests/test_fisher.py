@@ -217,6 +217,21 @@ def test_default_scales_depend_on_the_number_of_features():
         np.testing.assert_array_equal(default, explicit)
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array])
+def test_scales_may_be_any_sequence(kind):
+    X, y = rows_of(60, 4, 3)
+    basis = local_fisher_basis(X, y, 8, scales=[5, 10], random_state=0)
+    again = local_fisher_basis(X, y, 8, scales=kind([5, 10]), random_state=0)
+    np.testing.assert_array_equal(again, basis)
+    # one region at each scale holds the samples of each class nearest to the mean
+    both = local_fisher_basis(X, y, 4, scales=kind([5, 10]), random_state=0)
+    X = X - X.mean(axis=0)
+    for scale, found in ((5, both[:2]), (10, both[2:])):
+        near = np.argsort(np.sum(X**2, axis=1))
+        region = np.concatenate([near[y[near] == code][:scale] for code in range(3)])
+        np.testing.assert_allclose(found, fisher_directions(X[region], y[region]), atol=1e-8)
+
+
 def test_csr_basis_equals_dense():
     X, y = rows_of(40, 90, 3)
     X[np.abs(X) < 1.0] = 0
