@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, gen_batches
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from lml.utils.linalg import dense, times_transpose
@@ -86,10 +86,14 @@ def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
-    if sparse.issparse(X):
-        return (X.T @ X).toarray() - means.T @ (counts[:, None] * means), gamma
-    deviations = X - means[codes]
-    return deviations.T @ deviations, gamma
+    n, D = X.shape
+    within = np.zeros((D, D))
+    # of CSR samples a block is dense at a time, no larger than the result or 1 MB
+    size = max(D, 2**17 // D) if sparse.issparse(X) else n
+    for block in gen_batches(n, size):
+        deviations = dense(X[block]) - means[codes[block]]
+        within += deviations.T @ deviations
+    return within, gamma
 
 
 def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:

@@ -422,6 +422,10 @@ class FactoredMetric:
         -----
         Derived in chapter 33 (metrics_factored), eq. (metrics-inner).
         """
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"metrics of {self.n_features} and {other.n_features} features have no inner product"
+            )
         cross = times_transpose(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
