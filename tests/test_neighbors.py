@@ -181,7 +181,7 @@ def test_votes_need_a_table(labels):
 
 
 def test_no_labels_have_no_accuracy():
-    with pytest.raises(ValueError, match="0 labels.*at least one"):
+    with pytest.raises(ValueError, match=r"0 labels.*at least one"):
         accuracy([], [])
     assert accuracy(["a"], ["a"]) == 1.0
 
