@@ -275,7 +275,7 @@ def fisher_directions(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Samples. A CSR matrix is not made dense. If there are fewer samples than features, no
+        Samples. Of a CSR matrix, few samples are dense at a time. If there are fewer samples than features, no
         n_features x n_features matrix is formed.
     y : array-like of shape (n_samples,)
         Class of each sample, of any hashable type; at least two classes.
@@ -391,7 +391,7 @@ def local_fisher_basis(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Samples. A CSR matrix is not made dense.
+        Samples. Of a CSR matrix, few samples are dense at a time.
     y : array-like of shape (n_samples,)
         Class of each sample, of any hashable type; at least two classes.
     n_basis : int
