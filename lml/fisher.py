@@ -275,8 +275,8 @@ def fisher_directions(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Samples. Of a CSR matrix, few samples are dense at a time. If there are fewer samples than features, no
-        n_features x n_features matrix is formed.
+        Samples. Of a CSR matrix, few samples are dense at a time. If there are fewer samples
+        than features, no n_features x n_features matrix is formed.
     y : array-like of shape (n_samples,)
         Class of each sample, of any hashable type; at least two classes.
     n_directions : int or None, default=None
