@@ -105,9 +105,9 @@ def _proximal_step(
     `at_V` has the value and the gradient at V, or is None where the gradient is affine.
     """
     for _ in range(100):
-        forward_V.flags.writeable = False  # it is needed below: a prox that writes into it raises
+        forward_V.setflags(write=False)  # it is needed below: a prox that writes into it raises
         P = penalty.prox(forward_V, step)
-        forward_V.flags.writeable = True
+        forward_V.setflags(write=True)
         move = P - V
         value, gradient = smooth(P)
         forward_P = -step * gradient
