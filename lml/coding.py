@@ -11,14 +11,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, check_metric
 from lml.penalties import OffDiagonalL1
 from lml.utils.typing import Floats
 from lml.utils.validation import check_dense, optional, real, whole
@@ -80,6 +80,18 @@ class _Proximal(Protocol):
 
 
 # book/coding.ipynb#the-proximal-gradient-step
+class _Step(NamedTuple):
+    """A proximal step from V to P."""
+
+    P: Floats
+    value: float  # of the smooth part at P
+    gradient: Floats  # of the smooth part at P
+    size: float
+    forward_P: Floats  # P - size * gradient
+    move: Floats  # P - V
+    bound: float  # of the KKT residual at P, (coding-screen)
+
+
 def _proximal_step(
     smooth: _Smooth,
     penalty: _Proximal,
@@ -87,15 +99,15 @@ def _proximal_step(
     forward_V: Floats,
     at_V: tuple[float, Floats] | None,
     step: float,
-) -> tuple[Floats, float, Floats, float, Floats, Floats, float]:
+) -> _Step:
     """Halve the step until the parabola at V lies above f at the proximal point P.
 
-    `at_V` has the value and the gradient at V, or is None where the gradient is affine. Returns
-    P, its value, its gradient, the step, the forward point of P, P - V and the bound of
-    (coding-screen).
+    `at_V` has the value and the gradient at V, or is None where the gradient is affine.
     """
     for _ in range(100):
+        forward_V.setflags(write=False)  # it is needed below: a prox that writes into it raises
         P = penalty.prox(forward_V, step)
+        forward_V.setflags(write=True)
         move = P - V
         value, gradient = smooth(P)
         forward_P = -step * gradient
@@ -118,7 +130,7 @@ def _proximal_step(
         step = step / 2
         forward_V = (forward_V + V) / 2  # half as far from V
     bound = float(np.sqrt(np.vdot(slope, slope)) / step)
-    return P, value, gradient, step, forward_P, move, bound
+    return _Step(P, value, gradient, step, forward_P, move, bound)
 
 
 # book/coding.ipynb#fista
@@ -157,7 +169,7 @@ def fista_iterates(
     W = init
     value, gradient = smooth(W)
     forward_W = W - step * gradient
-    forward_last = forward_W.copy()  # the forward point of W_{k-1}
+    forward_previous = forward_W.copy()  # the forward point of W_{k-1}
     last = np.zeros(W.shape)  # W_k - W_{k-1}
     t = 1.0
     momentum = 0.0
@@ -169,28 +181,25 @@ def fista_iterates(
         V = W + last
         if affine_gradient:
             at_V = None
-            forward_V = np.subtract(forward_W, forward_last, out=forward_last)
+            forward_V = np.subtract(forward_W, forward_previous, out=forward_previous)
             forward_V *= momentum
             forward_V += forward_W
         else:
             at_V = smooth(V)
             forward_V = V - step * at_V[1]
-        P, value, gradient_P, shorter, forward_P, move, bound = _proximal_step(
-            smooth, penalty, V, forward_V, at_V, step
-        )
-        last += move  # P - W
-        if shorter < step:
-            forward_W = W - shorter * gradient
-            step = shorter
-        W = P
-        gradient = gradient_P
-        forward_last = forward_W
-        forward_W = forward_P
+        found = _proximal_step(smooth, penalty, V, forward_V, at_V, step)
+        last += found.move  # P - W
+        if found.size < step:
+            step = found.size
+            forward_W = W - step * gradient
+        W, value, gradient, bound = found.P, found.value, found.gradient, found.bound
+        forward_previous = forward_W
+        forward_W = found.forward_P
         # the momentum of the next search point; none after a move uphill
         following = float(1.0 + np.sqrt(1.0 + 4.0 * t * t)) / 2.0
         momentum = (t - 1.0) / following
         t = following
-        if restart and np.vdot(move, last) < 0.0:  # uphill
+        if restart and np.vdot(found.move, last) < 0.0:  # uphill
             t = 1.0
             momentum = 0.0
 
@@ -247,6 +256,7 @@ def fista(
         ``smooth(W)`` returns (value, gradient) of a differentiable convex function.
     penalty : object
         Has ``value(W)``, ``prox(W, step)`` and ``kkt_residual(W, gradient)``.
+        ``prox(W, step)`` returns a new array.
     init : array-like
         The first iterate W_0; it is not modified.
     step : float, default=1.0
@@ -407,11 +417,7 @@ def code_metric(
     """
     L = check_dense(dictionary, "dictionary", order="C")
     d = len(L)
-    if not isinstance(target, FactoredMetric):
-        raise TypeError(
-            f"target is a {type(target).__name__}: pass a FactoredMetric, for example"
-            " FactoredMetric.from_dense(M)"
-        )
+    check_metric(target, "target")
     if target.n_features != L.shape[1]:
         raise ValueError(
             f"target is a metric on {target.n_features} features but dictionary has"

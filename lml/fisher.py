@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, gen_batches
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from lml.utils.linalg import dense, times_transpose
@@ -86,10 +86,14 @@ def _scatter(X: Matrix, codes: Indices) -> tuple[Floats, Floats]:
     """Within scatter (D, D), and Gamma (classes, D) with between = Gamma' Gamma."""
     counts, means = class_means(X, codes)
     gamma = np.sqrt(counts)[:, None] * (means - counts @ means / counts.sum())
-    if sparse.issparse(X):
-        return (X.T @ X).toarray() - means.T @ (counts[:, None] * means), gamma
-    deviations = X - means[codes]
-    return deviations.T @ deviations, gamma
+    n, D = X.shape
+    within = np.zeros((D, D))
+    # of CSR samples a block is dense at a time, no larger than the result or 1 MB
+    size = max(D, 2**17 // D) if sparse.issparse(X) else n
+    for block in gen_batches(n, size):
+        deviations = dense(X[block]) - means[codes[block]]
+        within += deviations.T @ deviations
+    return within, gamma
 
 
 def class_scatter(X: MatrixLike, y: LabelsLike) -> tuple[Floats, Floats]:
@@ -271,8 +275,8 @@ def fisher_directions(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Samples. A CSR matrix is not made dense. If there are fewer samples than features, no
-        n_features x n_features matrix is formed.
+        Samples. Of a CSR matrix, few samples are dense at a time. If there are fewer samples
+        than features, no n_features x n_features matrix is formed.
     y : array-like of shape (n_samples,)
         Class of each sample, of any hashable type; at least two classes.
     n_directions : int or None, default=None
@@ -387,7 +391,7 @@ def local_fisher_basis(
     Parameters
     ----------
     X : {array-like, CSR matrix} of shape (n_samples, n_features)
-        Samples. A CSR matrix is not made dense.
+        Samples. Of a CSR matrix, few samples are dense at a time.
     y : array-like of shape (n_samples,)
         Class of each sample, of any hashable type; at least two classes.
     n_basis : int
@@ -426,10 +430,11 @@ def local_fisher_basis(
     X, codes = _labeled_samples(X, y)
     whole(1).check("n_basis", n_basis)
     real(0).check("regularization", regularization)
-    if scales is not None and not len(scales):
-        raise ValueError("scales is empty: give at least one number of samples")
-    for scale in scales or ():
-        whole(1).check("scales", scale)
+    if scales is not None:
+        if not len(scales):
+            raise ValueError("scales is empty: give at least one number of samples")
+        for scale in scales:
+            whole(1).check("scales", scale)
     return local_directions(X, codes, n_basis, scales, random_state, regularization)
 
 

@@ -44,8 +44,10 @@ __all__ = [
     "FactoredMetric",
     "MetricDistance",
     "MetricLearnerMixin",
+    "check_metric",
     "check_pairs",
     "fitted_metric",
+    "has_own_score",
     "index_space",
     "mapped_samples",
     "pairwise_scores",
@@ -420,6 +422,10 @@ class FactoredMetric:
         -----
         Derived in chapter 33 (metrics_factored), eq. (metrics-inner).
         """
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"metrics of {self.n_features} and {other.n_features} features have no inner product"
+            )
         cross = times_transpose(self.factor, other.factor)
         total = np.sum(self._by_core(cross.T).T * other.T._by_core(cross))
         total += self.alpha * other.alpha * self.n_features
@@ -640,6 +646,20 @@ class FactoredMetric:
 
 
 # book/metrics.ipynb#scores-of-all-pairs
+def check_metric(metric: FactoredMetric, name: str) -> None:
+    """Raise a TypeError unless a metric is a FactoredMetric."""
+    if not isinstance(metric, FactoredMetric):
+        raise TypeError(
+            f"{name} is a {type(metric).__name__}: pass a FactoredMetric, for example"
+            " FactoredMetric.from_dense(M)"
+        )
+
+
+def has_own_score(metric: FactoredMetric) -> bool:
+    """Whether the similarity of a metric is another one than x'Mz, as a log-ratio is."""
+    return type(metric).bilinear is not FactoredMetric.bilinear
+
+
 def pairwise_scores(
     metric: FactoredMetric, X: MatrixLike, Z: MatrixLike, metric_type: str
 ) -> Floats:
@@ -666,6 +686,7 @@ def pairwise_scores(
     Paper: section III-A, eqs. 1 and 2.
     """
     METRIC_TYPE.check("metric_type", metric_type)
+    check_metric(metric, "metric")
     if metric_type == "similarity":
         return metric.bilinear(X, Z)
     metric = metric.symmetrized()

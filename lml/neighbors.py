@@ -22,7 +22,9 @@ from lml.metrics import (
     METRIC_LEARNER,
     METRIC_TYPE,
     FactoredMetric,
+    check_metric,
     fitted_metric,
+    has_own_score,
 )
 from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import times_transpose
@@ -120,7 +122,7 @@ class _References:
         """Scores of queries but for a number of the query, with columns to fill the last group."""
         M = self.metric
         m = len(self.images)
-        if type(M).bilinear is not FactoredMetric.bilinear and not self.distance:
+        if has_own_score(M) and not self.distance:
             own = M.bilinear(X, self.rows)  # a metric with a score of its own
             return np.pad(own, ((0, 0), (0, len(self.norms) - m)), constant_values=-np.inf)
         left = M._by_core(M._image(X))
@@ -258,6 +260,7 @@ def k_nearest(
     [[0, 1]]
     """
     METRIC_TYPE.check("metric_type", metric_type)
+    check_metric(metric, "metric")
     references = check_matrix(references, "references", metric.n_features)
     queries = None if X is None else check_matrix(X, "X", metric.n_features)
     k = check_n_neighbors(n_neighbors, references.shape[0], X is None)
@@ -271,7 +274,8 @@ def majority_vote(labels: ArrayLike) -> NDArray[Any]:
     Parameters
     ----------
     labels : array-like of shape (n, k)
-        Labels of the neighbors, nearest first; any type that compares equal.
+        Labels of the neighbors, nearest first: class numbers, or labels of one type. NumPy makes
+        one type of labels of several.
 
     Returns
     -------
@@ -515,13 +519,18 @@ def accuracy(
     Parameters
     ----------
     predicted, y : array-like of shape (n_samples,)
-        Labels.
+        Labels, at least one.
     sample_weight : array-like of shape (n_samples,), optional
         What each sample counts, at least 0.
 
     Returns
     -------
     float in [0, 1]
+
+    Raises
+    ------
+    ValueError
+        If there are no labels, or the lengths differ.
 
     Examples
     --------
@@ -531,6 +540,8 @@ def accuracy(
     guesses = as_labels(predicted)
     labels = as_labels(y)
     check_consistent_length(guesses, labels, sample_weight)
+    if not len(labels):
+        raise ValueError("y has 0 labels, whose accuracy is not defined: give at least one")
     hits = np.array([a == b for a, b in zip(guesses, labels, strict=True)], dtype=float)
     weights = None if sample_weight is None else check_weights(sample_weight)
     return float(np.average(hits, weights=weights))

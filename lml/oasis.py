@@ -109,17 +109,18 @@ def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, F
 
 # book/oasis.ipynb#the-dense-form-a-block-of-steps-at-a-time
 def _dense_form(
-    X: Floats, triplets: Indices, aggressiveness: float, W: Floats
+    X: Matrix, triplets: Indices, aggressiveness: float, W: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Run the steps on W (D, D) in place; returns W, the hinge and the multiplier of each."""
-    X = np.ascontiguousarray(X)
+    X = X if sparse.issparse(X) else np.ascontiguousarray(X)
     losses = np.zeros(len(triplets))
     steps = np.zeros(len(triplets))
     for first in range(0, len(triplets), _BLOCK):
         block = slice(first, first + _BLOCK)
-        i, j, k = triplets[block].T
-        A = X.take(i, axis=0)
-        Q = X.take(j, axis=0) - X.take(k, axis=0)
+        of_block = triplets[block].T.ravel()  # anchors, then positives, then negatives
+        rows = X[of_block].toarray() if sparse.issparse(X) else X.take(of_block, axis=0)
+        A, positives, negatives = rows.reshape(3, -1, X.shape[1])
+        Q = positives - negatives
         # both products of the block are symmetric: BLAS computes one triangle of each
         H = (dsyrk(1.0, A.T, trans=1) * dsyrk(1.0, Q.T, trans=1)).T
         short = 1.0 - np.vecdot(A @ W, Q)
@@ -277,7 +278,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples, at least 3. A sparse matrix is not made dense.
+            Samples, at least 3. Of a sparse matrix, few samples are made dense at a time.
         y : array-like of shape (n_samples,)
             Class of each sample, of any hashable type: at least two classes, one of them with
             two samples. The only sample of a class is no anchor, but may be a negative.
@@ -312,7 +313,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
     def _run(self, X: Matrix, triplets: Indices) -> None:
         """Take a step for each triplet, in the form that suits the samples."""
         start = starting_metric(self.init, X.shape[1])
-        if not sparse.issparse(X) and X.shape[1] <= X.shape[0]:  # dense form
+        if X.shape[1] <= X.shape[0]:  # dense form
             W = start.to_dense().copy()
             W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
             self.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)

@@ -63,7 +63,7 @@ class OffDiagonalL1:
         """The penalty of a square matrix W (d, d), a float."""
         off = np.array(W, dtype=float)
         np.fill_diagonal(off, 0.0)
-        return float(self.strength * dasum(off.ravel()))
+        return float(self.strength * dasum(off.ravel())) if off.size else 0.0
 
     # book/penalties.ipynb#the-proximal-operator-entry-by-entry
     def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_consistent_length, check_random_state
 
-from lml.metrics import METRIC_TYPE, FactoredMetric
+from lml.metrics import METRIC_TYPE, FactoredMetric, check_metric, has_own_score
 from lml.neighbors import k_nearest
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_matrix, check_two_classes, encode_labels, real, whole
@@ -292,6 +292,7 @@ def check_problem(
     """Samples and triplets of the functions of a hinge, checked."""
     METRIC_TYPE.check("metric_type", metric_type)
     real(0).check("margin", margin)
+    check_metric(metric, "metric")
     X = check_matrix(X, "X", metric.n_features)
     return X, check_triplets(triplets, X.shape[0])
 
@@ -300,6 +301,7 @@ def check_problem(
 def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: str) -> Floats:
     """What `triplet_margins` returns, for arguments that have been checked."""
     distance = metric_type == "distance"
+    own_score = has_own_score(metric)
     out = np.empty(len(triplets))
     if len(triplets) <= X.shape[0]:  # gather their samples: eq. (triplets-paired)
         step = max(1, _BLOCK // X.shape[1])
@@ -310,6 +312,8 @@ def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: 
                 far = X[i] - X[k]
                 near = X[i] - X[j]
                 out[part] = metric._paired(far, far) - metric._paired(near, near)
+            elif own_score:  # not linear in the samples: both scores are asked
+                out[part] = metric.paired(X[i], X[j]) - metric.paired(X[i], X[k])
             else:
                 out[part] = metric._paired(X[i], X[j] - X[k])
         return out
@@ -318,10 +322,11 @@ def _margins(metric: FactoredMetric, X: Matrix, triplets: Indices, metric_type: 
         metric = metric.symmetrized()
         X = X if sparse.issparse(X) else X - X.mean(axis=0)
         squares = metric._paired(X, X)
+    bilinear = metric.bilinear if own_score and not distance else metric._bilinear
     anchors, place = np.unique(triplets[:, 0], return_inverse=True)
     step = max(1, 4 * _BLOCK // X.shape[0])
     for start in range(0, len(anchors), step):
-        gram = metric._bilinear(X[anchors[start : start + step]], X)
+        gram = bilinear(X[anchors[start : start + step]], X)
         of_these = np.flatnonzero((place >= start) & (place < start + step))
         row = place[of_these] - start
         _, j, k = triplets[of_these].T
@@ -470,6 +475,7 @@ def triplet_counts(triplets: Indices, n_samples: int, metric_type: str) -> spars
     >>> triplet_counts(np.array([[0, 1, 2]]), 3, "similarity").toarray().astype(int).tolist()
     [[0, -1, 1], [0, 0, 0], [0, 0, 0]]
     """
+    METRIC_TYPE.check("metric_type", metric_type)
     i, j, k = triplets.T
     if metric_type == "distance":
         rows = [j, i, j, k, i, k]
@@ -508,6 +514,13 @@ def triplet_gradient(
         alpha = 0, factor X, core K (sparse). Only violated triplets enter; the divisor is
         the number of all triplets. Zero where no triplet is violated or none is given.
 
+    Raises
+    ------
+    ValueError
+        As in `triplet_margins`.
+    TypeError
+        If the similarity of the metric is a log-ratio, so not x'Mz.
+
     Notes
     -----
     Derived in chapter 5 (triplets), eqs. (triplets-gradient) and (triplets-kink).
@@ -523,6 +536,11 @@ def triplet_gradient(
     (0.4375, [[-0.5625]])
     """
     X, triplets = check_problem(metric, X, triplets, metric_type, margin)
+    if metric_type == "similarity" and has_own_score(metric):
+        raise TypeError(
+            f"metric is a {type(metric).__name__}, whose similarity is not x'Mz, so the mean hinge"
+            " has no gradient X' K X: pass a FactoredMetric"
+        )
     return hinge_with_gradient(metric, X, triplets, metric_type, margin)
 
 

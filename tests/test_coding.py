@@ -184,6 +184,29 @@ def test_iterates_are_those_of_fista_written_out(affine):
         assert used == step
 
 
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_prox_that_writes_into_its_argument_is_refused(affine):
+    L, M, _ = problem()
+    smooth = code_loss(L, FactoredMetric.from_dense(M + M.T))
+
+    class InPlace(OffDiagonal):
+        def prox(self, W, step):
+            W[:] = super().prox(W, step)
+            return W
+
+    class Same(OffDiagonal):
+        def prox(self, W, step):
+            return W
+
+    with pytest.raises(ValueError, match="read-only"):
+        fista(smooth, InPlace(0.3), np.zeros((4, 4)), affine_gradient=affine)
+    # without a penalty the argument itself may be the answer
+    found = fista(smooth, Same(0.0), np.zeros((4, 4)), tol=1e-10, affine_gradient=affine)
+    inverse = np.linalg.pinv(L)
+    np.testing.assert_allclose(found.code, inverse.T @ (M + M.T) @ inverse, atol=1e-6)
+    assert found.code.flags.writeable
+
+
 def test_fista_solves_a_problem_that_is_not_quadratic():
     rng = np.random.default_rng(6)
     Z, targets = rng.standard_normal((40, 4)), rng.choice([-1.0, 1.0], 40)

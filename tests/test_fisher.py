@@ -1,5 +1,7 @@
 """Fisher directions against textbook forms, brute force and awkward inputs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import linalg, optimize, sparse
@@ -51,6 +53,35 @@ def test_scatter_is_the_definition(as_csr):
     within, between = class_scatter(sparse.csr_matrix(X) if as_csr else X, y)
     np.testing.assert_allclose(within, S, atol=1e-10)
     np.testing.assert_allclose(between, B, atol=1e-10)
+
+
+@pytest.mark.parametrize("offset", [0, 10**4, 10**8])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.csc_matrix])
+def test_samples_far_from_the_origin_have_the_scatter_of_near_ones(offset, kind):
+    X, y = rows_of(700, 5, 3)
+    X = np.round(1024 * X) / 1024  # so the offset is exact
+    B, _, S = pencil(X, y, 0.0)
+    far = kind(X + offset * np.array([1, -1, 0, 1, 2]))
+    within, between = class_scatter(far, y)
+    np.testing.assert_allclose(within, S, rtol=1e-9, atol=1e-9 * S.max())
+    np.testing.assert_allclose(between, B, rtol=1e-6, atol=1e-6 * B.max())
+    np.testing.assert_allclose(fisher_directions(far, y), fisher_directions(X, y), atol=1e-6)
+
+
+def test_of_sparse_samples_few_are_dense_at_a_time():
+    n, D = 200_000, 10
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((n, D), density=0.05, format="csr", rng=rng)
+    X.data += 3
+    y = np.arange(n) % 2
+    tracemalloc.start()
+    within, _ = class_scatter(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n * D
+    A = X.toarray()
+    expected = sum(np.cov(A[y == code].T, bias=True) * n / 2 for code in (0, 1))
+    np.testing.assert_allclose(within, expected, rtol=1e-9, atol=1e-9 * within.max())
 
 
 @pytest.mark.parametrize("n", [60, 17, 8])  # more and fewer rows than the 12 features
@@ -215,6 +246,21 @@ def test_default_scales_depend_on_the_number_of_features():
         default = local_fisher_basis(X, y, 4, random_state=0)
         explicit = local_fisher_basis(X, y, 4, scales=scales, random_state=0)
         np.testing.assert_array_equal(default, explicit)
+
+
+@pytest.mark.parametrize("kind", [tuple, np.array])
+def test_scales_may_be_any_sequence(kind):
+    X, y = rows_of(60, 4, 3)
+    basis = local_fisher_basis(X, y, 8, scales=[5, 10], random_state=0)
+    again = local_fisher_basis(X, y, 8, scales=kind([5, 10]), random_state=0)
+    np.testing.assert_array_equal(again, basis)
+    # one region at each scale holds the samples of each class nearest to the mean
+    both = local_fisher_basis(X, y, 4, scales=kind([5, 10]), random_state=0)
+    X = X - X.mean(axis=0)
+    for scale, found in ((5, both[:2]), (10, both[2:])):
+        near = np.argsort(np.sum(X**2, axis=1))
+        region = np.concatenate([near[y[near] == code][:scale] for code in range(3)])
+        np.testing.assert_allclose(found, fisher_directions(X[region], y[region]), atol=1e-8)
 
 
 def test_csr_basis_equals_dense():

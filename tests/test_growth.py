@@ -5,9 +5,11 @@ The work is counted (`support/work.py`), so a slow machine changes nothing.
 
 import pytest
 from registry import ENTRIES, samples
+from scipy import sparse
 from work import exponent, work_of
 
 from lml.metrics import FactoredMetric, pairwise_scores
+from lml.oasis import OASIS
 from lml.plda import selection
 
 FACTOR = 4
@@ -79,6 +81,16 @@ def test_plda_grows_linearly_beyond_the_samples_that_are_ranked(name, monkeypatc
     monkeypatch.setattr(selection, "MOST_RANKED", 60)
     (entry,) = (entry for entry in ENTRIES if entry.name == name)
     small, large = (work_of(learning(entry, n=n)) for n in (240, 240 * FACTOR))
+    for kind in ("lines", "numbers", "peak"):
+        assert exponent(getattr(small, kind), getattr(large, kind), FACTOR) <= 1 + SLACK, kind
+
+
+def test_sparse_samples_are_learned_from_as_dense_ones_are():
+    def fit(n):
+        X, y = samples(n, 12)
+        return work_of(lambda: OASIS(n_steps=100, random_state=0).fit(sparse.csr_array(X), y))
+
+    small, large = fit(480), fit(480 * FACTOR)
     for kind in ("lines", "numbers", "peak"):
         assert exponent(getattr(small, kind), getattr(large, kind), FACTOR) <= 1 + SLACK, kind
 

@@ -48,6 +48,32 @@ BY_CLASSES = {
     "initial_dictionary": lambda X, y: initial_dictionary(X, y, 3),
 }
 
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda M: k_nearest(M, X0, X0, "distance", 1), "metric"),
+        (lambda M: triplet_margins(M, X0, [[0, 2, 1]], "distance"), "metric"),
+        (lambda M: pairwise_scores(M, X0, X0, "distance"), "metric"),
+        (lambda M: pairwise_scores(M, X0, X0, "similarity"), "metric"),
+        (lambda M: code_metric(np.eye(4), M, 0.1), "target"),
+    ],
+)
+@pytest.mark.parametrize("given", [np.eye(4), None, "euclidean"])
+def test_what_is_no_metric_is_named(call, name, given):
+    with pytest.raises(TypeError, match=f"{name} is a {type(given).__name__}: pass a Factored"):
+        call(given)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_metrics_of_different_sizes_have_no_inner_product(alpha):
+    three = FactoredMetric(alpha, np.ones((1, 3)), [1.0])
+    four = FactoredMetric(alpha, np.ones((1, 4)), [1.0])
+    for first, second in ((three, four), (FactoredMetric.identity(3), FactoredMetric.identity(4))):
+        with pytest.raises(ValueError, match="3 and 4 features have no inner product"):
+            first.inner(second)
+
+
 # --- nothing to do ------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from lml import neighbors
 from lml.metrics import FactoredMetric
-from lml.neighbors import k_nearest, majority_vote, retrieval_scores
+from lml.neighbors import accuracy, k_nearest, majority_vote, retrieval_scores
 
 
 @pytest.fixture
@@ -178,6 +178,12 @@ def test_votes_against_counting(rng, kind):
 def test_votes_need_a_table(labels):
     with pytest.raises(ValueError, match="labels has shape"):
         majority_vote(labels)
+
+
+def test_no_labels_have_no_accuracy():
+    with pytest.raises(ValueError, match=r"0 labels.*at least one"):
+        accuracy([], [])
+    assert accuracy(["a"], ["a"]) == 1.0
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, "three"])

@@ -1,5 +1,6 @@
 """OASIS against the naive loop, its properties, scikit-learn's checks and odd inputs."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -324,6 +325,24 @@ def test_long_streams_give_the_naive_iterates_whether_updates_are_rare_or_not(n,
     assert (model.n_updates_ > 700) == (rows is busy and C < 1)
     W = naive(X, y, 1500, C, 1, np.eye(D))
     np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-10 * abs(W).max())
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array, sparse.csc_array])
+@pytest.mark.parametrize("n_steps", [64, 500])
+def test_many_sparse_samples_are_learned_from_as_dense_ones_and_in_as_little_memory(kind, n_steps):
+    n, D = 1500, 12
+    X, y = blobs(n, D)
+    X *= np.random.default_rng(1).random((n, D)) < 0.4
+    given = kind(X)
+    tracemalloc.start()
+    model = OASIS(0.1, n_steps=n_steps, random_state=2).fit(given, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n * n / 10
+    dense = OASIS(0.1, n_steps=n_steps, random_state=2).fit(X, y)
+    np.testing.assert_array_equal(model.metric_.to_dense(), dense.metric_.to_dense())
+    W = naive(X, y, n_steps, 0.1, 2, np.eye(D))
+    np.testing.assert_allclose(model.metric_.to_dense(), W, atol=1e-10)
 
 
 def test_an_update_moves_the_scores_only_where_the_start_violates_few_triplets(monkeypatch):

@@ -18,6 +18,12 @@ def test_value_counts_only_off_diagonal_entries():
     assert OffDiagonalL1(0.5).value([[9.0, -2.0, 0.0], [1.0, -7.0, 4.0], [0.5, 0.0, 3.0]]) == 3.75
 
 
+def test_value_of_a_code_without_atoms_is_zero():
+    value = OffDiagonalL1(2.0).value(np.zeros((0, 0)))
+    assert type(value) is float
+    assert value == 0.0
+
+
 @pytest.mark.parametrize(("strength", "step"), [(0.7, 1.0), (0.7, 0.3), (0.0, 2.0), (2.5, 0.4)])
 def test_prox_minimises_entry_by_entry(rng, strength, step):
     V = rng.normal(size=(3, 3))

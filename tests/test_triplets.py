@@ -7,7 +7,8 @@ import pytest
 from scipy import sparse
 
 from lml import triplets as module
-from lml.metrics import FactoredMetric
+from lml.metrics import FactoredMetric, pairwise_scores
+from lml.plda.model import LogRatioMetric
 from lml.triplets import (
     all_triplets,
     draw_triplets,
@@ -244,6 +245,42 @@ def test_counts_of_repeated_and_degenerate_triplets(problem, metric_type):
     assert K.nnz <= (2 if metric_type == "similarity" else 6) * len(triplets)
 
 
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_array])
+@pytest.mark.parametrize("n_triplets", [8, 60])
+def test_a_log_ratio_is_the_similarity_of_its_metric(problem, kind, n_triplets):
+    X, y, M = problem
+    between = np.array([0.3, 2.0, 5.0])
+    metric = LogRatioMetric(X[0], M[:3], between)
+    triplets = sample_triplets(y, n_triplets, random_state=0)
+
+    def log_ratio(x, z):  # of the joint normal density of both to the product of their own
+        q, r = M[:3] @ (x - X[0]), M[:3] @ (z - X[0])
+        total = 0.0
+        for p, pair in zip(between, np.stack([q, r], axis=1), strict=True):
+            same = np.array([[1 + p, p], [p, 1 + p]])
+            apart = (1 + p) * np.eye(2)
+            for sign, covariance in ((1, same), (-1, apart)):
+                square = pair @ np.linalg.solve(covariance, pair)
+                total -= sign * (square + np.log(np.linalg.det(covariance))) / 2
+        return total
+
+    expected = [log_ratio(X[i], X[j]) - log_ratio(X[i], X[k]) for i, j, k in triplets]
+    margins = triplet_margins(metric, kind(X), triplets, "similarity")
+    np.testing.assert_allclose(margins, expected, rtol=1e-10, atol=1e-10)
+    hinges = np.maximum(0.7 - np.array(expected), 0)
+    found = triplet_hinge(metric, kind(X), triplets, "similarity", 0.7)
+    np.testing.assert_allclose(found, hinges, rtol=1e-10, atol=1e-10)
+    loss = triplet_loss(metric, kind(X), triplets, "similarity", 0.7)
+    np.testing.assert_allclose(loss, hinges.mean())
+    # the distance is that of its bilinear part
+    S = pairwise_scores(FactoredMetric.from_dense(metric.to_dense()), X, X, "distance")
+    i, j, k = triplets.T
+    far = triplet_margins(metric, kind(X), triplets, "distance")
+    np.testing.assert_allclose(far, S[i, j] - S[i, k], atol=1e-9)
+    with pytest.raises(TypeError, match=r"LogRatioMetric.*no gradient"):
+        triplet_gradient(metric, kind(X), triplets, "similarity")
+
+
 @pytest.mark.parametrize("metric_type", TYPES)
 def test_nothing_violated_or_nothing_given(metric_type):
     X = np.array([[-5e2], [-5e2], [5e2], [5e2]])
@@ -334,6 +371,7 @@ I3 = FactoredMetric.identity(3)
             lambda: triplet_margins(I3, X3[:, :2], [[0, 1, 2]], "distance"),
             "2 features, but 3 features",
         ),
+        (lambda: triplet_counts(np.array([[0, 1, 2]]), 3, "cosine"), "metric_type='cosine'"),
         (lambda: triplet_loss(I3, X3, [[0, 1, 2]], "distance", margin=-1), "margin=-1"),
         (lambda: triplet_loss(I3, X3, [[0, 1, 2]], "distance", margin=np.nan), "margin=nan"),
     ],
