@@ -40,6 +40,7 @@ __all__ = [
     "METRIC_LEARNER",
     "METRIC_TYPE",
     "ROLE",
+    "SIDE",
     "START",
     "FactoredMetric",
     "MetricDistance",
@@ -631,12 +632,14 @@ class FactoredMetric:
 
         Derived in chapter 33 (metrics_factored), eq. (metrics-roles).
         """
-        _SIDE.check("role", role)
+        SIDE.check("role", role)
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
             return self._apply(X) if role == "query" else np.array(dense(X))
         image = self._image(X)
-        return self._by_core(image) if role == "query" else image
+        if role == "query":
+            return self._by_core(image)
+        return image.copy() if image is X else image
 
 
 # book/metrics.ipynb#scores-of-all-pairs
@@ -741,9 +744,10 @@ class MetricDistance:
 
 
 # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
-_SIDE = one_of("query", "reference")
-#: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
-ROLE = optional(_SIDE)
+#: Rule for the side of a similarity that samples stand on.
+SIDE = one_of("query", "reference")
+#: Rule for the same, or None for the PSD read-out.
+ROLE = optional(SIDE)
 
 
 def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:

@@ -20,7 +20,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.base import Record
 from lml.fisher import class_means
-from lml.metrics import FactoredMetric
+from lml.metrics import SIDE, FactoredMetric
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import check_finite, check_kind
@@ -161,6 +161,7 @@ class LogRatioMetric(FactoredMetric):
 
         Derived in chapter 22 (two_covariance), eq. (plda-stretch).
         """
+        SIDE.check("role", role)
         p = self._between
         stretch = (1 + p) / p if role == "query" else 1.0
         return self.coordinates(X) * np.sqrt(log_ratio_coefficients(p)[1]) * stretch
