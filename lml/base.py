@@ -293,7 +293,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             self._check_labels(codes, labels, task, known=comes_back)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
-                warn_of_scales(samples, state.columns)
+                warn_of_scales(samples, state.columns, stacklevel=3)
                 if self._compares_products():
                     warn_of_mean(samples)
             self._state = self._learn_task(state, samples, codes, labels, task)
