@@ -42,7 +42,7 @@ from lml.state import (
     write_state,
 )
 from lml.utils.documentation import DocumentedMixin
-from lml.utils.linalg import dense, nbytes, stacked
+from lml.utils.linalg import dense, nbytes, stacked, with_short_indices
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
@@ -321,7 +321,7 @@ def _chosen(
                 warnings.simplefilter(
                     "ignore", ConvergenceWarning
                 )  # fewer different samples than n
-                own = KMeans(n, random_state=rng).fit(own).cluster_centers_
+                own = KMeans(n, random_state=rng).fit(with_short_indices(own)).cluster_centers_
         parts.append(own)
     return reduce(stacked, parts, X[:0]), np.sort(codes[rows])  # sparse if X is, centers too
 

@@ -209,6 +209,21 @@ def test_references_are_bounded_a_class(how, form):
     assert [np.sum(reader.references_["t"][1] == c) for c in "xyz"] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("how", ["herding", "kmeans", "random"])
+def test_references_do_not_depend_on_the_width_of_indices(how):
+    task = make_tasks()[0]
+    short = sparse.csr_array(task.X_train)
+    long = short.copy()
+    long.indices, long.indptr = short.indices.astype(np.int64), short.indptr.astype(np.int64)
+    kept = []
+    for X in (long, short):
+        bounds = {"max_per_class": 3, "reduction": how, "random_state": 0}
+        reader = LifelongKNeighborsClassifier(OneMetric(5), 1, **bounds)
+        kept.append(reader.fit(X, task.y_train, task="t").references_["t"][0].toarray())
+    assert long.indices.dtype == np.int64
+    np.testing.assert_array_equal(*kept)
+
+
 def test_means_of_herded_references_are_near_those_of_all():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 5)), np.repeat([0, 1], 200)
