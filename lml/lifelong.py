@@ -432,16 +432,18 @@ class LifelongMetricLearner(
         self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The same of few sparse samples with many features, eq. (shared-span)."""
+        # squares of tiny numbers are 0: a power of two, which rounds nothing, takes them to size 1
+        size, power = np.frexp(linalg.norm(X.data))
+        X = sparse.csr_array((np.ldexp(X.data, -power), X.indices, X.indptr), shape=X.shape)
         # the samples in a basis of their span, and one coordinate in which all are zero, which
         # stands for all directions outside
         gram = shared._bilinear(X, X)
         values, vectors = linalg.eigh((gram + gram.T) / 2)
         seen = values > values[-1] * X.shape[0] * np.finfo(float).eps
         lengths = np.sqrt(values[seen])
-        size = linalg.norm(X.data)
         scale = linalg.norm(lengths) / size if size else 1.0
         Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
-        metric, kind = self._fit_base(Z / scale, y, seed, metric_type)
+        metric, kind = self._fit_base(np.ldexp(Z / scale, power), y, seed, metric_type)
         inside = metric.symmetrized().to_dense()
         outside = float(inside[-1, -1])
         values, axes = linalg.eigh(inside[:-1, :-1])
