@@ -16,6 +16,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import get_tags
 
+from lml.base import BaseLifelongLearner
 from lml.baselines import ELLA
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
@@ -293,6 +294,18 @@ def test_a_classifier_in_a_file_answers_and_goes_on(tmp_path, form):
     twin.save(tmp_path / "t")
     reader.save(tmp_path / "s")
     assert (tmp_path / "s").read_bytes() == (tmp_path / "t").read_bytes()
+
+
+def test_a_learner_without_files_does_not_keep_others_from_being_loaded(tmp_path):
+    class Unnamed(BaseLifelongLearner):
+        """A learner that says no name for files."""
+
+    assert Unnamed in BaseLifelongLearner.__subclasses__()
+    (a, _), learner = lifelong()
+    reader = LifelongKNeighborsClassifier(learner, 1).fit(a.X_train, a.y_train, task="a")
+    reader.save(tmp_path / "s")
+    twin = LifelongKNeighborsClassifier.load(tmp_path / "s")
+    assert twin.predict(a.X_test, task="a").tolist() == reader.predict(a.X_test, task="a").tolist()
 
 
 def test_files_of_classifiers_are_refused_where_they_do_not_fit(tmp_path):
