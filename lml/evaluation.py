@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -293,6 +294,8 @@ def _bounded_rows(
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _herded(X: Matrix, n: int) -> Indices:
     """The first n samples of a class by eq. (evaluation-herding), in their old order."""
+    if not sparse.issparse(X):  # far from 0 the squares would take the digits
+        X = X - X.mean(axis=0, dtype=np.float64)
     mean = np.asarray(X.mean(axis=0)).ravel()
     squares = row_norms(X, squared=True)
     total = np.zeros(X.shape[1])

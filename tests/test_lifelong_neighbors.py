@@ -259,6 +259,17 @@ def test_herding_takes_the_sample_that_brings_the_mean_nearest(n, form):
         np.testing.assert_array_equal(found, own[sorted(taken)])
 
 
+def test_herding_takes_the_same_samples_far_from_the_origin():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X = np.round(X * 2**10) / 2**10  # exact in X + 1e8, too
+    kept = []
+    for shift in (0.0, 1e8):
+        bounds = {"max_per_class": 6, "reduction": "herding"}
+        reader = LifelongKNeighborsClassifier(OneMetric(3), 1, **bounds)
+        kept.append(reader.fit(X + shift, np.arange(60) % 2, task="t").references_["t"][0] - shift)
+    np.testing.assert_array_equal(*kept)
+
+
 def test_a_reduction_without_a_bound_is_refused():
     task = make_tasks()[0]
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1, reduction="herding")
