@@ -119,7 +119,7 @@ class FactoredMetric:
     """
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
-    _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
+    _is_psd_read_out = False  # of `psd`: orthonormal rows, rising weights, none below -alpha
     # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
     index_space = "inner product"  # in which the nearest of `map_rows` are those of a similarity
 
@@ -193,25 +193,25 @@ class FactoredMetric:
         parts = (self.alpha, self.factor, self.core, self._is_psd_read_out)
         return (FactoredMetric._trusted, parts)
 
-    @classmethod
-    def identity(cls, n_features: int, scale: float = 1.0) -> Self:
+    @staticmethod
+    def identity(n_features: int, scale: float = 1.0) -> "FactoredMetric":
         """The metric ``scale * I`` on `n_features` features (an empty factor)."""
         real().check("scale", scale)
-        return cls._trusted(scale, np.zeros((0, n_features)), np.zeros(0))
+        return FactoredMetric._trusted(scale, np.zeros((0, n_features)), np.zeros(0))
 
-    @classmethod
-    def from_dense(cls, M: MatrixLike) -> Self:
+    @staticmethod
+    def from_dense(M: MatrixLike) -> "FactoredMetric":
         """The metric of a dense square matrix `M` (n_features, n_features)."""
         M = _finite_matrix(M, "M")
         if M.shape[0] != M.shape[1]:
             raise ValueError(f"M has shape {M.shape}: pass a square matrix (D, D)")
-        return cls._trusted(0.0, np.eye(M.shape[0]), M)
+        return FactoredMetric._trusted(0.0, np.eye(M.shape[0]), M)
 
-    @classmethod
-    def from_components(cls, L: MatrixLike) -> Self:
+    @staticmethod
+    def from_components(L: MatrixLike) -> "FactoredMetric":
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
         L = _finite_matrix(L, "L")
-        return cls._trusted(0.0, L, np.ones(L.shape[0]))
+        return FactoredMetric._trusted(0.0, L, np.ones(L.shape[0]))
 
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:

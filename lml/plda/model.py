@@ -193,8 +193,10 @@ class LogRatioMetric(FactoredMetric):
 
 
 def _finite_view(values: MatrixLike, name: str) -> Floats:
-    """Finite numbers as an array that cannot be written to."""
+    """Finite numbers in one dimension, as an array that cannot be written to."""
     array = np.asarray(check_kind(values, name), dtype=float).view()
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}: give one dimension")
     array.flags.writeable = False
     return check_finite(array, name, largest=np.finfo(float).max)
 
