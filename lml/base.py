@@ -15,8 +15,8 @@ gives
   fields that are stored: an `lml.state.RecordField` that begins with `COMMON_FIELDS`;
 - ``state_parts_``, the bytes of each part of the state.
 
-Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
-two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
+Where it must, it overrides ``_check_parameters``, ``_warn_of_parameters``, ``_check_labels`` (two
+classes, one of them with two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
 the state. It reads the state through ``_known_state(task)`` or ``_learned_state(attribute)``, an
 error if there is none. A method of its own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
 ``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
@@ -235,6 +235,9 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """Refuse parameters that cannot be used."""
         check_parameters(self)
 
+    def _warn_of_parameters(self) -> None:
+        """At a visit, warn of parameters that can be used, but not well; stacklevel is 3."""
+
     def _compares_products(self) -> bool:
         """Whether what is learned compares inner products of the samples as they come."""
         return False
@@ -282,6 +285,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             check_task(task)
             state = self._state
             known = None if state is None else state.n_features
@@ -324,6 +328,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             columns = column_names(X)
             table, all_labels, names = check_table(X, y, tasks)
             # all tasks are checked before one is learned; samples are taken when it is their turn

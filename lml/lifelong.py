@@ -458,9 +458,8 @@ class LifelongMetricLearner(
         """Most directions of a code."""
         return n_features if self.code_rank is None else self.code_rank
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used; warn of a base learner that shares nothing."""
-        super()._check_parameters()
+    def _warn_of_parameters(self) -> None:
+        """Warn of a base learner that shares nothing."""
         learner = self._base()
         if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:
             warnings.warn(
@@ -542,6 +541,7 @@ class LifelongMetricLearner(
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             check_task(task)
             if not hasattr(self._base(), "fit_triplets"):
                 raise TypeError(
@@ -579,7 +579,7 @@ class LifelongMetricLearner(
         Raises
         ------
         ValueError
-            If the task is not known, or was learned without ``shared_labels``.
+            If the task is not known, or was learned from triplets or without ``shared_labels``.
 
         Notes
         -----
@@ -651,7 +651,10 @@ class LifelongMetricLearner(
 def _known_means(state: _State, task: Hashable) -> ClassMeans:
     """The class means of a task, if they were kept."""
     if task not in state.means:
-        raise ValueError(f"task {task!r} was learned with shared_labels=False: learn it anew")
+        raise ValueError(
+            f"task {task!r} has no class means: it was learned from triplets or with"
+            " shared_labels=False"
+        )
     return state.means[task]
 
 
