@@ -575,7 +575,7 @@ class FactoredMetric:
         Returns
         -------
         ndarray of shape (k, n_features)
-            With k the rank for alpha = 0, and k = n_features (the square root) otherwise.
+            With k = n_features (the square root) for alpha > 0, otherwise k is the rank.
 
         Raises
         ------
@@ -606,7 +606,7 @@ class FactoredMetric:
         Returns
         -------
         ndarray of shape (n, k)
-            With k the rank of the metric for alpha = 0, otherwise k = n_features (a dense
+            With k = n_features for alpha > 0, otherwise k is the rank of the metric (a dense
             array, also for sparse `X`).
 
         Raises
