@@ -338,7 +338,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table.shape[1], columns)
-            if encoded and self._compares_products():
+            if self._compares_products():
                 warn_of_mean(table[encoded[0][0]])
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
@@ -559,11 +559,12 @@ class ClassMeans(Record):
 
     def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
         """Class means of other tasks, moved to this one, and their labels; of its classes only."""
+        own = set(self.labels)
         found = [
             (label, mean)
             for other in others
             for label, mean in zip(other.labels, other.centered().means)
-            if label in self.labels
+            if label in own
         ]
         means = np.array([mean for _, mean in found]).reshape(-1, self.means.shape[1])
         return self.center + means, [label for label, _ in found]
@@ -571,12 +572,13 @@ class ClassMeans(Record):
     def plus(self, other: "ClassMeans") -> "ClassMeans":
         """The class means of the samples of both."""
         labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
+        place = {label: number for number, label in enumerate(labels)}
         counts = np.zeros(len(labels), dtype=int)
         sums = np.zeros((len(labels), self.means.shape[1]))
         for part in (self, other):
-            place = [labels.index(label) for label in part.labels]
-            counts[place] += part.counts
-            sums[place] += part.counts[:, None] * part.means
+            at = [place[label] for label in part.labels]
+            counts[at] += part.counts
+            sums[at] += part.counts[:, None] * part.means
         return ClassMeans(labels, counts, sums / counts[:, None])
 
 

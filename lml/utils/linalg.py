@@ -33,12 +33,12 @@ def is_symmetric(A: Matrix) -> bool:
     return bool(np.array_equal(A, A.T))
 
 
-def svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
+def svd(A: Floats) -> tuple[Floats, Floats, Floats]:
     """Singular vectors and values; by QR steps where divide and conquer does not converge."""
     try:
-        return linalg.svd(A, full_matrices)
+        return linalg.svd(A, full_matrices=False)
     except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
-        return linalg.svd(A, full_matrices, lapack_driver="gesvd")
+        return linalg.svd(A, full_matrices=False, lapack_driver="gesvd")
 
 
 def nbytes(A: Matrix) -> int:
