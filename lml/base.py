@@ -15,8 +15,8 @@ gives
   fields that are stored: an `lml.state.RecordField` that begins with `COMMON_FIELDS`;
 - ``state_parts_``, the bytes of each part of the state.
 
-Where it must, it overrides ``_check_parameters``, ``_check_labels`` (two classes, one of them with
-two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
+Where it must, it overrides ``_check_parameters``, ``_warn_of_parameters``, ``_check_labels`` (two
+classes, one of them with two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
 the state. It reads the state through ``_known_state(task)`` or ``_learned_state(attribute)``, an
 error if there is none. A method of its own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
 ``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
@@ -235,6 +235,9 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """Refuse parameters that cannot be used."""
         check_parameters(self)
 
+    def _warn_of_parameters(self) -> None:
+        """At a visit, warn of parameters that can be used, but not well; stacklevel is 3."""
+
     def _compares_products(self) -> bool:
         """Whether what is learned compares inner products of the samples as they come."""
         return False
@@ -282,6 +285,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             check_task(task)
             state = self._state
             known = None if state is None else state.n_features
@@ -293,7 +297,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             self._check_labels(codes, labels, task, known=comes_back)
             if state is None:
                 state = self._blank_state(samples.shape[1], column_names(X))
-                warn_of_scales(samples, state.columns)
+                warn_of_scales(samples, state.columns, stacklevel=3)
                 if self._compares_products():
                     warn_of_mean(samples)
             self._state = self._learn_task(state, samples, codes, labels, task)
@@ -324,6 +328,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             columns = column_names(X)
             table, all_labels, names = check_table(X, y, tasks)
             # all tasks are checked before one is learned; samples are taken when it is their turn
@@ -333,7 +338,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table.shape[1], columns)
-            if encoded and self._compares_products():
+            if self._compares_products():
                 warn_of_mean(table[encoded[0][0]])
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
@@ -554,11 +559,12 @@ class ClassMeans(Record):
 
     def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
         """Class means of other tasks, moved to this one, and their labels; of its classes only."""
+        own = set(self.labels)
         found = [
             (label, mean)
             for other in others
             for label, mean in zip(other.labels, other.centered().means)
-            if label in self.labels
+            if label in own
         ]
         means = np.array([mean for _, mean in found]).reshape(-1, self.means.shape[1])
         return self.center + means, [label for label, _ in found]
@@ -566,12 +572,13 @@ class ClassMeans(Record):
     def plus(self, other: "ClassMeans") -> "ClassMeans":
         """The class means of the samples of both."""
         labels = tuple(dict.fromkeys((*self.labels, *other.labels)))
+        place = {label: number for number, label in enumerate(labels)}
         counts = np.zeros(len(labels), dtype=int)
         sums = np.zeros((len(labels), self.means.shape[1]))
         for part in (self, other):
-            place = [labels.index(label) for label in part.labels]
-            counts[place] += part.counts
-            sums[place] += part.counts[:, None] * part.means
+            at = [place[label] for label in part.labels]
+            counts[at] += part.counts
+            sums[at] += part.counts[:, None] * part.means
         return ClassMeans(labels, counts, sums / counts[:, None])
 
 

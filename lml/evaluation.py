@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -42,7 +43,7 @@ from lml.state import (
     write_state,
 )
 from lml.utils.documentation import DocumentedMixin
-from lml.utils.linalg import dense, nbytes, stacked
+from lml.utils.linalg import dense, nbytes, stacked, with_short_indices
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed, WeightsLike
 from lml.utils.validation import (
     Rule,
@@ -293,6 +294,8 @@ def _bounded_rows(
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _herded(X: Matrix, n: int) -> Indices:
     """The first n samples of a class by eq. (evaluation-herding), in their old order."""
+    if not sparse.issparse(X):  # far from 0 the squares would take the digits
+        X = X - X.mean(axis=0, dtype=np.float64)
     mean = np.asarray(X.mean(axis=0)).ravel()
     squares = row_norms(X, squared=True)
     total = np.zeros(X.shape[1])
@@ -321,7 +324,7 @@ def _chosen(
                 warnings.simplefilter(
                     "ignore", ConvergenceWarning
                 )  # fewer different samples than n
-                own = KMeans(n, random_state=rng).fit(own).cluster_centers_
+                own = KMeans(n, random_state=rng).fit(with_short_indices(own)).cluster_centers_
         parts.append(own)
     return reduce(stacked, parts, X[:0]), np.sort(codes[rows])  # sparse if X is, centers too
 
@@ -699,7 +702,8 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
             theirs = {n[8:]: array for n, array in arrays.items() if n.startswith("learner.")}
             expect(len(ours) + len(theirs) == len(arrays), "arrays", list(arrays), "of two parts")
             kind, parts = meta["learner"]
-            kinds = {learner._kind: learner for learner in BaseLifelongLearner.__subclasses__()}
+            known_learners = BaseLifelongLearner.__subclasses__()
+            kinds = {one._kind: one for one in known_learners if hasattr(one, "_kind")}
             expect(kind in kinds, "learner", kind, f"one of {sorted(kinds)}: import its module")
             learner = kinds[kind]._unpacked(parts, theirs)
             parameters = decode_parameters(meta["parameters"], ours)

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state, gen_batches
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from lml.utils.linalg import dense, times_transpose
+from lml.utils.linalg import dense, times_transpose, with_short_indices
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_matrix, encode_labels, optional, real, whole
 
@@ -321,11 +321,7 @@ def fisher_directions(
 # book/fisher.ipynb#local-directions
 def _centers(X: Matrix, n_clusters: int, random_state: Seed) -> Floats:
     """Means (n_found, D) of k-means clusters; fewer where samples coincide."""
-    given = X
-    if sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:  # k-means wants 32-bit indices
-        indices = X.indices.astype(np.int32, copy=False)
-        indptr = X.indptr.astype(np.int32, copy=False)
-        given = sparse.csr_array((X.data, indices, indptr), shape=X.shape)
+    given = with_short_indices(X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than clusters
         clusters = KMeans(n_clusters, n_init=1, random_state=random_state).fit(given).labels_

@@ -432,16 +432,18 @@ class LifelongMetricLearner(
         self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The same of few sparse samples with many features, eq. (shared-span)."""
+        # squares of tiny numbers are 0: a power of two, which rounds nothing, takes them to size 1
+        size, power = np.frexp(linalg.norm(X.data))
+        X = sparse.csr_array((np.ldexp(X.data, -power), X.indices, X.indptr), shape=X.shape)
         # the samples in a basis of their span, and one coordinate in which all are zero, which
         # stands for all directions outside
         gram = shared._bilinear(X, X)
         values, vectors = linalg.eigh((gram + gram.T) / 2)
         seen = values > values[-1] * X.shape[0] * np.finfo(float).eps
         lengths = np.sqrt(values[seen])
-        size = linalg.norm(X.data)
         scale = linalg.norm(lengths) / size if size else 1.0
         Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
-        metric, kind = self._fit_base(Z / scale, y, seed, metric_type)
+        metric, kind = self._fit_base(np.ldexp(Z / scale, power), y, seed, metric_type)
         inside = metric.symmetrized().to_dense()
         outside = float(inside[-1, -1])
         values, axes = linalg.eigh(inside[:-1, :-1])
@@ -456,9 +458,8 @@ class LifelongMetricLearner(
         """Most directions of a code."""
         return n_features if self.code_rank is None else self.code_rank
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used; warn of a base learner that shares nothing."""
-        super()._check_parameters()
+    def _warn_of_parameters(self) -> None:
+        """Warn of a base learner that shares nothing."""
         learner = self._base()
         if isinstance(learner, LMNN) and learner.shrinkage == 0 and self.sharing != 0:
             warnings.warn(
@@ -540,6 +541,7 @@ class LifelongMetricLearner(
         """
         with self._lock:
             self._check_parameters()
+            self._warn_of_parameters()
             check_task(task)
             if not hasattr(self._base(), "fit_triplets"):
                 raise TypeError(
@@ -577,7 +579,7 @@ class LifelongMetricLearner(
         Raises
         ------
         ValueError
-            If the task is not known, or was learned without ``shared_labels``.
+            If the task is not known, or was learned from triplets or without ``shared_labels``.
 
         Notes
         -----
@@ -649,7 +651,10 @@ class LifelongMetricLearner(
 def _known_means(state: _State, task: Hashable) -> ClassMeans:
     """The class means of a task, if they were kept."""
     if task not in state.means:
-        raise ValueError(f"task {task!r} was learned with shared_labels=False: learn it anew")
+        raise ValueError(
+            f"task {task!r} has no class means: it was learned from triplets or with"
+            " shared_labels=False"
+        )
     return state.means[task]
 
 

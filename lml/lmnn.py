@@ -609,7 +609,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         if ridge and len(V) < V.shape[1]:  # outside the row space a multiple of the identity
             fitted.metric_ = FactoredMetric._trusted(scale, V, scale * (L.T @ L - np.eye(len(V))))
         else:
-            _, values, R = svd(L, full_matrices=True)
+            _, values, R = svd(L)
             kept = values > 1e-8 * values[0]
             factor = (np.sqrt(scale) * values[kept, None] * R[kept]) @ V
             fitted.metric_ = FactoredMetric._trusted(0.0, factor, np.ones(len(factor)))

@@ -40,6 +40,7 @@ __all__ = [
     "METRIC_LEARNER",
     "METRIC_TYPE",
     "ROLE",
+    "SIDE",
     "START",
     "FactoredMetric",
     "MetricDistance",
@@ -120,7 +121,7 @@ class FactoredMetric:
     """
 
     __array_ufunc__ = None  # numpy scalars leave `scalar * metric` to __rmul__
-    _is_psd_read_out = False  # what `psd` gives: orthonormal rows and rising weights, none below 0
+    _is_psd_read_out = False  # of `psd`: orthonormal rows, rising weights, none below -alpha
     # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
     index_space = "inner product"  # in which the nearest of `map_rows` are those of a similarity
 
@@ -194,25 +195,25 @@ class FactoredMetric:
         parts = (self.alpha, self.factor, self.core, self._is_psd_read_out)
         return (FactoredMetric._trusted, parts)
 
-    @classmethod
-    def identity(cls, n_features: int, scale: float = 1.0) -> Self:
+    @staticmethod
+    def identity(n_features: int, scale: float = 1.0) -> "FactoredMetric":
         """The metric ``scale * I`` on `n_features` features (an empty factor)."""
         real().check("scale", scale)
-        return cls._trusted(scale, np.zeros((0, n_features)), np.zeros(0))
+        return FactoredMetric._trusted(scale, np.zeros((0, n_features)), np.zeros(0))
 
-    @classmethod
-    def from_dense(cls, M: MatrixLike) -> Self:
+    @staticmethod
+    def from_dense(M: MatrixLike) -> "FactoredMetric":
         """The metric of a dense square matrix `M` (n_features, n_features)."""
         M = _finite_matrix(M, "M")
         if M.shape[0] != M.shape[1]:
             raise ValueError(f"M has shape {M.shape}: pass a square matrix (D, D)")
-        return cls._trusted(0.0, np.eye(M.shape[0]), M)
+        return FactoredMetric._trusted(0.0, np.eye(M.shape[0]), M)
 
-    @classmethod
-    def from_components(cls, L: MatrixLike) -> Self:
+    @staticmethod
+    def from_components(L: MatrixLike) -> "FactoredMetric":
         """The metric L'L of a linear map `L` (d, n_features), dense or sparse."""
         L = _finite_matrix(L, "L")
-        return cls._trusted(0.0, L, np.ones(L.shape[0]))
+        return FactoredMetric._trusted(0.0, L, np.ones(L.shape[0]))
 
     # book/metrics.ipynb#products
     def image(self, X: MatrixLike) -> Floats:
@@ -580,7 +581,7 @@ class FactoredMetric:
         Returns
         -------
         ndarray of shape (k, n_features)
-            With k the rank for alpha = 0, and k = n_features (the square root) otherwise.
+            With k = n_features (the square root) for alpha > 0, otherwise k is the rank.
 
         Raises
         ------
@@ -611,7 +612,7 @@ class FactoredMetric:
         Returns
         -------
         ndarray of shape (n, k)
-            With k the rank of the metric for alpha = 0, otherwise k = n_features (a dense
+            With k = n_features for alpha > 0, otherwise k is the rank of the metric (a dense
             array, also for sparse `X`).
 
         Raises
@@ -637,12 +638,14 @@ class FactoredMetric:
 
         Derived in chapter 33 (metrics_factored), eq. (metrics-roles).
         """
-        _SIDE.check("role", role)
+        SIDE.check("role", role)
         X = _finite_matrix(X, "X", self.n_features)
         if self.alpha or self.factor.shape[0] > self.n_features:
             return self._apply(X) if role == "query" else np.array(dense(X))
         image = self._image(X)
-        return self._by_core(image) if role == "query" else image
+        if role == "query":
+            return self._by_core(image)
+        return image.copy() if image is X else image
 
 
 # book/metrics.ipynb#scores-of-all-pairs
@@ -762,9 +765,10 @@ class MetricDistance:
 
 
 # book/metrics_factored.ipynb#the-map-behind-a-psd-metric
-_SIDE = one_of("query", "reference")
-#: Rule for the side of a similarity that samples stand on; None is for the PSD read-out.
-ROLE = optional(_SIDE)
+#: Rule for the side of a similarity that samples stand on.
+SIDE = one_of("query", "reference")
+#: Rule for the same, or None for the PSD read-out.
+ROLE = optional(SIDE)
 
 
 def mapped_samples(metric: FactoredMetric, metric_type: str, X: Matrix, role: str | None) -> Floats:

@@ -398,14 +398,15 @@ def test_scales_are_those_of_dense_samples_of_users():
     X = np.random.default_rng(0).normal(size=(9, 3)) * [1.0, 1.0, 1e4]
     with pytest.warns(UserWarning, match="column 2 has more than 100 times"):
         warn_of_scales(X)
-    warn_of_scales(sparse.csr_array(X))
-    warn_of_scales(X * [1.0, 1.0, 1e-3])
-    warn_of_scales(np.ones((4, 3)))
-    warn_of_scales(X[:0])
-    warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
-    with inside(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_scales(X)
+        warn_of_scales(sparse.csr_array(X))
+        warn_of_scales(X * [1.0, 1.0, 1e-3])
+        warn_of_scales(np.ones((4, 3)))
+        warn_of_scales(X[:0])
+        warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
+        with inside():
+            warn_of_scales(X)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

@@ -307,8 +307,13 @@ def test_labels_in_common_are_used_from_the_visit_on_that_asks_for_them():
         lambda: learner.class_means_of_others(task="a"),
         lambda: learner.shrink_references(X, y, task="a", shared=0.5),
     ):
-        with pytest.raises(ValueError, match="'a' was learned with shared_labels=False"):
+        with pytest.raises(
+            ValueError, match=r"'a' has no class means.*or with shared_labels=False"
+        ):
             read()
+    learner.partial_fit_triplets([[0, 1, 2]], X, task="t")
+    with pytest.raises(ValueError, match=r"'t' has no class means.*learned from triplets or"):
+        learner.class_means_of_others(task="t")
     assert learner.class_means_of_others(task="c")[1] == []
     assert_allclose(learner.shrink_references(X, y, task="a", amount=0.0), X)
     with pytest.raises(ValueError, match="task 'x' is not known"):
@@ -465,7 +470,7 @@ def test_the_ranks_bound_what_is_kept(digits):
     assert len(whole.codes_[digits[0].name].core) > 20
 
 
-def test_lmnn_without_a_pull_warns(digits):
+def test_lmnn_without_a_pull_warns_at_visits(digits, tmp_path):
     learner = LifelongMetricLearner(LMNN(max_iter=5))
     with pytest.warns(UserWarning, match="shrinkage") as warned:
         learner.partial_fit(digits[0].X_train, digits[0].y_train, task="t")
@@ -473,6 +478,12 @@ def test_lmnn_without_a_pull_warns(digits):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         learned(digits[:1], base_learner=LMNN(max_iter=5), sharing=0.0)
+        learner.save(tmp_path / "s")  # was warned of when it learned
+        again = LifelongMetricLearner.load(tmp_path / "s")
+    X, y = digits[0].X_train, digits[0].y_train
+    with pytest.warns(UserWarning, match="shrinkage") as warned:
+        again.fit(X, y, tasks=["t"] * len(y))
+    assert warned[0].filename == __file__
 
 
 def error(learner, task):

@@ -231,6 +231,27 @@ def test_nearest_neighbors_read_the_moving_learner():
     assert 0 <= reader.score(X[30:], y[30:], task="t") <= 1
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-160, 1e-170, 1e-300])
+def test_the_base_learner_is_given_few_sparse_rows_of_any_size_as_dense_ones(size):
+    given = []
+
+    class Recorded(OASIS):
+        def fit(self, X, y):
+            given.append(X / size)
+            return super().fit(X, y)
+
+    grams, metrics = [], []
+    for form in (np.asarray, sparse.csr_array):
+        learner = make_learner(Recorded(n_steps=200), sharing=0.5)
+        for number in range(2):
+            X, y = make_task(number, n_features=90)
+            learner.partial_fit(form(X * size), y, task=number)
+        grams.append(given[-1] @ given[-1].T)
+        metrics.append(learner.metric_matrix(1))
+    np.testing.assert_allclose(grams[1], grams[0], atol=1e-9)
+    np.testing.assert_allclose(metrics[1], metrics[0], atol=1e-9)
+
+
 @pytest.mark.parametrize("base", ["oasis", "scml"])
 def test_sparse_rows_with_long_indices(base):
     X, y = make_blobs(40, n_features=6, centers=3, random_state=0)

@@ -16,6 +16,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import get_tags
 
+from lml.base import BaseLifelongLearner
 from lml.baselines import ELLA
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
@@ -209,6 +210,21 @@ def test_references_are_bounded_a_class(how, form):
     assert [np.sum(reader.references_["t"][1] == c) for c in "xyz"] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("how", ["herding", "kmeans", "random"])
+def test_references_do_not_depend_on_the_width_of_indices(how):
+    task = make_tasks()[0]
+    short = sparse.csr_array(task.X_train)
+    long = short.copy()
+    long.indices, long.indptr = short.indices.astype(np.int64), short.indptr.astype(np.int64)
+    kept = []
+    for X in (long, short):
+        bounds = {"max_per_class": 3, "reduction": how, "random_state": 0}
+        reader = LifelongKNeighborsClassifier(OneMetric(5), 1, **bounds)
+        kept.append(reader.fit(X, task.y_train, task="t").references_["t"][0].toarray())
+    assert long.indices.dtype == np.int64
+    np.testing.assert_array_equal(*kept)
+
+
 def test_means_of_herded_references_are_near_those_of_all():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 5)), np.repeat([0, 1], 200)
@@ -241,6 +257,17 @@ def test_herding_takes_the_sample_that_brings_the_mean_nearest(n, form):
         found = kept[np.flatnonzero(labels == c)]
         found = found.toarray() if sparse.issparse(found) else found
         np.testing.assert_array_equal(found, own[sorted(taken)])
+
+
+def test_herding_takes_the_same_samples_far_from_the_origin():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X = np.round(X * 2**10) / 2**10  # exact in X + 1e8, too
+    kept = []
+    for shift in (0.0, 1e8):
+        bounds = {"max_per_class": 6, "reduction": "herding"}
+        reader = LifelongKNeighborsClassifier(OneMetric(3), 1, **bounds)
+        kept.append(reader.fit(X + shift, np.arange(60) % 2, task="t").references_["t"][0] - shift)
+    np.testing.assert_array_equal(*kept)
 
 
 def test_a_reduction_without_a_bound_is_refused():
@@ -278,6 +305,18 @@ def test_a_classifier_in_a_file_answers_and_goes_on(tmp_path, form):
     twin.save(tmp_path / "t")
     reader.save(tmp_path / "s")
     assert (tmp_path / "s").read_bytes() == (tmp_path / "t").read_bytes()
+
+
+def test_a_learner_without_files_does_not_keep_others_from_being_loaded(tmp_path):
+    class Unnamed(BaseLifelongLearner):
+        """A learner that says no name for files."""
+
+    assert Unnamed in BaseLifelongLearner.__subclasses__()
+    (a, _), learner = lifelong()
+    reader = LifelongKNeighborsClassifier(learner, 1).fit(a.X_train, a.y_train, task="a")
+    reader.save(tmp_path / "s")
+    twin = LifelongKNeighborsClassifier.load(tmp_path / "s")
+    assert twin.predict(a.X_test, task="a").tolist() == reader.predict(a.X_test, task="a").tolist()
 
 
 def test_files_of_classifiers_are_refused_where_they_do_not_fit(tmp_path):

@@ -562,6 +562,13 @@ def test_components_give_the_columns_of_transform(alpha):
     assert learner.get_feature_names_out().tolist() == [f"learner{i}" for i in range(len(L))]
 
 
+def test_coordinates_of_a_metric_without_a_positive_identity_part_are_as_many_as_its_rank():
+    metric = FactoredMetric(-0.5, np.eye(D), np.r_[1.5, 2.5, np.full(D - 2, 0.5)])
+    assert np.linalg.matrix_rank(metric.to_dense()) == 2
+    assert metric.embed(X).shape == (len(X), 2)
+    assert metric.components().shape == (2, D)
+
+
 def test_names_of_columns_need_no_square_array():
     metric = FactoredMetric(1.0, sparse.random_array((3, 6000), density=0.01, rng=0), np.ones(3))
     learner = Learner(metric)

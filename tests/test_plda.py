@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from lml.datasets import load_digits_tasks
 from lml.evaluation import LifelongKNeighborsClassifier, evaluate_stream
 from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
 from lml.neighbors import k_nearest
 from lml.plda import LifelongPLDA
 from lml.plda.model import (
@@ -327,6 +328,23 @@ def test_a_metric_survives_pickling():
     )
     with pytest.raises(ValueError, match="between"):
         LogRatioMetric(np.ones(3), np.eye(3), [0.0, 1.0, -2.0])
+
+
+@pytest.mark.parametrize("owner", [LogRatioMetric, LogRatioMetric(np.ones(2), np.eye(2), [1, 2])])
+def test_constructors_of_a_log_ratio_give_the_metrics_that_they_name(owner):
+    made = [owner.identity(2, 3.0), owner.from_dense(3 * np.eye(2))]
+    made.append(owner.from_components(np.sqrt(3) * np.eye(2)))
+    for metric in made:
+        assert type(metric) is FactoredMetric
+        np.testing.assert_allclose(metric.bilinear([[1.0, 2.0]], [[3.0, -5.0]]), [[-21.0]])
+
+
+@pytest.mark.parametrize("wrong", ["mean", "between"])
+@pytest.mark.parametrize("shape", [(1, 4), (2, 2), ()])
+def test_a_log_ratio_has_a_mean_and_variances_of_one_dimension(wrong, shape):
+    given = {"mean": np.ones(4), "rows": np.eye(4), "between": np.ones(4)} | {wrong: np.ones(shape)}
+    with pytest.raises(ValueError, match=rf"{wrong} has shape .*: give one dimension"):
+        LogRatioMetric(**given)
 
 
 def test_a_failed_visit_changes_nothing():

@@ -7,6 +7,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
+from lml.plda.model import LogRatioMetric
 
 RNG = np.random.default_rng(0)
 D = 5
@@ -40,10 +41,23 @@ def test_inner_products_of_queries_and_references_are_the_similarities(alpha, r)
     assert learner.index_space_ == "inner product"
 
 
+@pytest.mark.parametrize("factor", [np.eye(D), np.eye(D)[::-1], np.zeros((0, D))])
+@pytest.mark.parametrize("role", ["query", "reference", None])
+def test_what_is_done_to_mapped_samples_is_not_done_to_the_samples(factor, role):
+    given = X.copy()
+    learner = Learner(FactoredMetric(float(not len(factor)), factor, np.ones(len(factor))))
+    learner.fit(given).transform(given, role=role)[:] = np.nan
+    np.testing.assert_array_equal(given, X)
+
+
+METRICS = [FactoredMetric.identity(2), LogRatioMetric(np.zeros(2), np.eye(2), np.ones(2))]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: type(metric).__name__)
 @pytest.mark.parametrize("role", ["Query", "", None])
-def test_an_unknown_role_is_not_taken_for_a_reference(role):
+def test_an_unknown_role_is_not_taken_for_a_reference(metric, role):
     with pytest.raises(ValueError, match=r"role=.*give one of \('query', 'reference'\)"):
-        FactoredMetric.identity(2).map_rows(np.eye(2), role)
+        metric.map_rows(np.eye(2), role)
 
 
 @pytest.mark.parametrize("role", ["query", "reference"])

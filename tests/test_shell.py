@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from lml import state
-from lml.base import COMMON_FIELDS, LABELS, base_learner_rule
+from lml.base import COMMON_FIELDS, LABELS, ClassMeans, base_learner_rule
 from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
@@ -349,3 +349,30 @@ def test_a_bar_counts_the_tasks_and_changes_nothing(kind, capsys, tmp_path):
     assert kind.load(tmp_path / "learner").verbose is True
     with pytest.raises(ValueError, match="verbose='yes'"):
         told.set_params(verbose="yes").partial_fit(*parts[0], task="a")
+
+
+class Compared:
+    """A label that counts how often it is compared."""
+
+    n_times = 0
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        Compared.n_times += 1
+        return self.name == other.name
+
+
+@pytest.mark.parametrize("join", [ClassMeans.plus, lambda a, b: a.from_others([b])])
+def test_class_means_are_joined_in_one_comparison_a_label(join):
+    parts = [
+        ClassMeans(tuple(map(Compared, names)), np.ones(200, dtype=int), np.ones((200, 2)))
+        for names in (range(200), range(100, 300))
+    ]
+    Compared.n_times = 0
+    join(*parts)
+    assert Compared.n_times < 5 * 200  # one by one there are more than 20000

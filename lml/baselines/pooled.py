@@ -67,7 +67,13 @@ def split_tasks(
     >>> [(name, X.tolist(), y.tolist()) for name, X, y in parts]
     [('b', [[0.0], [2.0]], [7, 9]), ('a', [[1.0]], [8])]
     """
-    X, labels, names = check_table(X, y, tasks)
+    return _taken_apart(*check_table(X, y, tasks))
+
+
+def _taken_apart(
+    X: Matrix, labels: list[Any], names: list[Hashable]
+) -> list[tuple[Any, Matrix, NDArray[Any]]]:
+    """Name, samples and labels of each task of a checked table."""
     y = labels_array(labels)
     return [(name, X[own], y[own]) for name, own in samples_by_task(names).items()]
 
@@ -106,7 +112,7 @@ def encode_tasks(
     >>> names, codes[0].tolist()
     ([7], [0, 1, 0])
     """
-    parts = split_tasks(X, y, tasks)
+    parts = _taken_apart(*check_table(X, y, tasks, stacklevel=5))  # of who calls `fit`
     codes = []
     for name, _, labels in parts:
         own, classes = encode_labels(labels)

@@ -20,7 +20,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.base import Record
 from lml.fisher import class_means
-from lml.metrics import FactoredMetric
+from lml.metrics import SIDE, FactoredMetric
 from lml.utils.linalg import dense
 from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import check_finite, check_kind
@@ -161,6 +161,7 @@ class LogRatioMetric(FactoredMetric):
 
         Derived in chapter 22 (two_covariance), eq. (plda-stretch).
         """
+        SIDE.check("role", role)
         p = self._between
         stretch = (1 + p) / p if role == "query" else 1.0
         return self.coordinates(X) * np.sqrt(log_ratio_coefficients(p)[1]) * stretch
@@ -192,8 +193,10 @@ class LogRatioMetric(FactoredMetric):
 
 
 def _finite_view(values: MatrixLike, name: str) -> Floats:
-    """Finite numbers as an array that cannot be written to."""
+    """Finite numbers in one dimension, as an array that cannot be written to."""
     array = np.asarray(check_kind(values, name), dtype=float).view()
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}: give one dimension")
     array.flags.writeable = False
     return check_finite(array, name, largest=np.finfo(float).max)
 

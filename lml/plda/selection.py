@@ -413,9 +413,8 @@ class Selection:
                 f: sums for f, sums in families.items() if self._fits(folds, visit.labels, sums)
             }
         losses = self._fold_losses(folds, families)
-        counts = np.unique(np.concatenate([fold.held_codes for fold in folds]), return_counts=True)[
-            1
-        ]
+        held = np.concatenate([fold.held_codes for fold in folds])
+        counts = np.unique(held, return_counts=True)[1]
         if may_leave:
             doubt = 1.0 if self.shared_labels else 2.0
             family, table = choose_family(losses, new, counts, doubt)

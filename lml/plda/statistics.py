@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from lml.base import COMMON_FIELDS, LearnerState, Record
+from lml.base import COMMON_FIELDS, LABELS, LearnerState, Record
 from lml.fisher import fisher_directions
 from lml.initialization import orthonormal_rows, residual_directions
 from lml.plda.model import Moments, Scatters, TaskSums
@@ -275,9 +275,6 @@ def mean_scatters(pools: Iterable[TaskSums]) -> Scatters:
 # book/plda_memory.ipynb#in-a-file
 _NUMBER = ValueField(whole(0))
 _SIZE = ValueField(whole(1))
-_LABELS = Rule(
-    lambda names: type(names) is tuple and len(set(names)) == len(names), "different labels"
-)
 _POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
 _SHARES = Rule(
     lambda losses: bool(losses.size and 0 <= losses.min() <= losses.max() <= 1), "shares"
@@ -285,7 +282,7 @@ _SHARES = Rule(
 _MOMENTS = RecordField(
     Moments,
     {
-        "labels": ValueField(_LABELS),
+        "labels": LABELS,
         "counts": ArrayField(("c",), int, _POSITIVE),
         "means": ArrayField(("c", "d")),
         "within": ArrayField(("d", "d"), rule=Rule(is_symmetric, "symmetric")),

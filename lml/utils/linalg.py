@@ -9,7 +9,15 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from lml.utils.typing import Floats, Matrix
 
-__all__ = ["dense", "is_symmetric", "nbytes", "stacked", "svd", "times_transpose"]
+__all__ = [
+    "dense",
+    "is_symmetric",
+    "nbytes",
+    "stacked",
+    "svd",
+    "times_transpose",
+    "with_short_indices",
+]
 
 
 # book/door.ipynb#small-linear-algebra
@@ -25,12 +33,12 @@ def is_symmetric(A: Matrix) -> bool:
     return bool(np.array_equal(A, A.T))
 
 
-def svd(A: Floats, full_matrices: bool = False) -> tuple[Floats, Floats, Floats]:
+def svd(A: Floats) -> tuple[Floats, Floats, Floats]:
     """Singular vectors and values; by QR steps where divide and conquer does not converge."""
     try:
-        return linalg.svd(A, full_matrices)
+        return linalg.svd(A, full_matrices=False)
     except linalg.LinAlgError:  # of finite numbers it is rare, and a last bit cures it
-        return linalg.svd(A, full_matrices, lapack_driver="gesvd")
+        return linalg.svd(A, full_matrices=False, lapack_driver="gesvd")
 
 
 def nbytes(A: Matrix) -> int:
@@ -49,3 +57,16 @@ def stacked(A: Matrix, B: Matrix) -> Matrix:
 def dense(A: Matrix) -> Floats:
     """A dense array of a dense or sparse matrix; a dense one as it is."""
     return A.toarray() if sparse.issparse(A) else A
+
+
+# book/door.ipynb#small-linear-algebra
+def with_short_indices(A: Matrix) -> Matrix:
+    """A dense array as it is, a CSR array with 32-bit indices if they suffice.
+
+    Compiled code, such as that of k-means, takes no others.
+    """
+    if not sparse.issparse(A) or max(A.nnz, *A.shape) > np.iinfo(np.int32).max:
+        return A
+    indices = A.indices.astype(np.int32, copy=False)
+    indptr = A.indptr.astype(np.int32, copy=False)
+    return sparse.csr_array((A.data, indices, indptr), shape=A.shape)

@@ -403,8 +403,12 @@ def inside() -> Iterator[None]:
         _INSIDE.reset(token)
 
 
-def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None) -> None:
-    """Warn of the widest column of dense samples, if it hides the others from a metric."""
+def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None, stacklevel: int = 4) -> None:
+    """Warn of the widest column of dense samples, if it hides the others from a metric.
+
+    `stacklevel` is the caller that the warning names, as in `warnings.warn`. The default is
+    right in a check that a method calls.
+    """
     if sparse.issparse(X) or not len(X) or _INSIDE.get():
         return
     spread = X.std(axis=0)
@@ -415,7 +419,7 @@ def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None) -> None:
             f"column {column!r} has more than 100 times the spread of the median column, so that"
             " distances are those of this column: scale the columns first, for example with"
             " scikit-learn's StandardScaler",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -626,15 +630,18 @@ def check_known_task(task: Any, known: Collection[Any]) -> None:
 
 
 def check_table(
-    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable]
+    X: MatrixLike, y: LabelsLike, tasks: Iterable[Hashable], stacklevel: int = 4
 ) -> tuple[Matrix, list[Any], list[Hashable]]:
-    """Samples, labels and names of tasks of a table, one of each for every line."""
+    """Samples, labels and names of tasks of a table, one of each for every line.
+
+    `stacklevel` is that of `warn_of_scales`.
+    """
     names = task_names(tasks)
     for line, task in enumerate(names):
         check_task(task, f"tasks[{line}]")
     columns = column_names(X)
     X = check_matrix(X, order="C")
-    warn_of_scales(X, columns)
+    warn_of_scales(X, columns, stacklevel)
     labels = as_labels(y)
     check_consistent_length(X, labels, names)
     encode_labels(labels)  # refuses samples without a label

@@ -6,6 +6,7 @@ They join the list of `checks`.
 from __future__ import annotations
 
 import copy
+import linecache
 import pickle
 import tracemalloc
 import warnings
@@ -322,6 +323,12 @@ def check_a_data_frame_gives_what_an_array_gives(entry, kind):
     assert_close(entry.answers(again, X), entry.answers(named, X0))
 
 
+def assert_names_the_call(warned, entry):
+    """The line that a warning names is that on which the learner was called."""
+    assert warned.filename == entry.learn.__code__.co_filename
+    assert "return model." in linecache.getline(warned.filename, warned.lineno)
+
+
 @check(lambda entry: entry.kind != "references")  # its learner warns
 def check_a_column_that_hides_the_others_is_named_once(entry):
     scales = np.array([1.0, 1000.0, 1.0, 1.0])
@@ -333,8 +340,10 @@ def check_a_column_that_hides_the_others_is_named_once(entry):
             entry.learn(model, X, Y0)
             if entry.kind == "stream":
                 entry.learn(model, X, Y0, task="u")  # said already
-        said = [str(one.message) for one in found if "100 times" in str(one.message)]
+        of_scales = [one for one in found if "100 times" in str(one.message)]
+        said = [str(one.message) for one in of_scales]
         assert len(said) == 1
+        assert_names_the_call(of_scales[0], entry)
         assert said[0].startswith(f"column {name} has more than 100 times the spread")
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*100 times the spread")
@@ -360,7 +369,8 @@ def check_a_mean_that_hides_the_samples_is_named_once_where_products_are_compare
                 entry.learn(model, own + 9 * length * direction, Y0, task="u")  # said already
         of_mean = [one for one in found if "mean of the samples is more than" in str(one.message)]
         said[ratio] = len(of_mean)
-        assert all(one.filename == entry.learn.__code__.co_filename for one in of_mean)
+        for one in of_mean:
+            assert_names_the_call(one, entry)
     assert said == {1.9: 0, 2.1: int(entry.name in OF_PRODUCTS)}
 
 
