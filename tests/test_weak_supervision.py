@@ -78,14 +78,15 @@ def test_a_fit_of_triplets_that_fails_leaves_the_learner_as_it_was(learner, give
 
 
 def test_oasis_takes_its_steps_on_the_given_triplets_only():
-    model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
-    given = X.copy()
-    given[3:6] = [1, -1, 1, 0, 1], [2, 1, 3, 0, 1], [1, 2, 3, 1, 2]  # the step is exact: 1 / 16
-    model.fit_triplets([[3, 4, 5]], given)
-    # one triplet, learned once: the step of least length that gives it its margin
-    q = given[4] - given[5]
-    expected = np.outer(given[3], q) / (given[3] @ given[3] * (q @ q))
-    np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
+    exact = np.array([[2.0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0]])  # without rounding
+    for samples, triplet in ((X, [3, 4, 5]), (exact, [0, 1, 2])):
+        model = OASIS(np.inf, n_steps=50, init=np.zeros((5, 5)), random_state=0)
+        model.fit_triplets([triplet], samples)
+        # one triplet, learned once: the step of least length that gives it its margin
+        x, near, far = samples[triplet]
+        q = near - far
+        expected = np.outer(x, q) / (x @ x * (q @ q))
+        np.testing.assert_allclose(model.metric_.to_dense(), expected, atol=1e-12)
     assert model.n_updates_ == 1
 
 
@@ -110,8 +111,9 @@ def test_directions_have_unit_length_and_do_not_move_with_the_origin(n):
     triplets = rng.integers(n, size=(500, 3))
     F = triplet_directions(samples, triplets, 30, 0)
     np.testing.assert_allclose(np.sum(F**2, axis=1), 1.0)
-    moved = triplet_directions(samples + 1e4, triplets, 30, 0)
-    np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
+    for far in (100.0, 1e6):
+        moved = triplet_directions(samples + far, triplets, 30, 0)
+        np.testing.assert_allclose(np.abs(np.sum(F * moved, axis=1)), 1.0, atol=1e-6)
     np.testing.assert_allclose(
         np.abs(np.sum(F * triplet_directions(sparse.csr_array(samples), triplets, 30, 0), axis=1)),
         1.0,
