@@ -560,8 +560,7 @@ def test_of_the_singular_vectors_those_with_a_value_are_given():
     np.testing.assert_allclose(U @ np.diag(values) @ V, A, atol=1e-12)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_singular_values_are_found_where_divide_and_conquer_does_not_converge(monkeypatch, full):
+def test_singular_values_are_found_where_divide_and_conquer_does_not_converge(monkeypatch):
     A = np.random.default_rng(7).normal(size=(4, 7))
     oracle = np.sqrt(np.linalg.eigvalsh(A @ A.T)[::-1])
     plain = linalg.svd
@@ -572,10 +571,9 @@ def test_singular_values_are_found_where_divide_and_conquer_does_not_converge(mo
         return plain(A, full_matrices, lapack_driver=lapack_driver)
 
     monkeypatch.setattr(linalg, "svd", no_divide_and_conquer)
-    U, values, V = svd(A, full)
+    U, values, V = svd(A)
     np.testing.assert_allclose(values, oracle)
-    np.testing.assert_allclose(U * values @ V[:4], A, atol=1e-12)
-    assert V.shape == (7 if full else 4, 7)
+    np.testing.assert_allclose(U * values @ V, A, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[ns]", "timedelta64[ns]"])
