@@ -221,7 +221,7 @@ CHECKS = {
     ),
     "coding-iteration": (result(n=100), result(n=100), result(n=99)),
     "task-20": (result(tasks=20), result(tasks=20), result(tasks=19)),
-    "neighbours-embedded": (*[result(nearest=[[1, 2]])] * 2, result(nearest=[[2, 1]])),
+    "neighbors-embedded": (*[result(nearest=[[1, 2]])] * 2, result(nearest=[[2, 1]])),
     "compiled-scores": (result(K=NEAR), result(K=NEAR), result(K=FAR)),
 }  # fmt: skip
 

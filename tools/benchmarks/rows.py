@@ -600,10 +600,10 @@ ROWS: dict[str, Row] = {
     **{f"width-{D}": Row(
         f"lifelong run, D {D}", partial(_wide_tasks, D), _wide_run, _ran, runs=3,
         quick=D <= 4096) for D in WIDTHS},
-    "neighbours-callable": Row(
+    "neighbors-callable": Row(
         "3 nearest of 1,000 queries, rank 50", _references, _neighbors_ours, _same_neighbors,
         {"scikit-learn, callable": _neighbors_callable}, goal=100, runs=3),
-    "neighbours-embedded": Row(
+    "neighbors-embedded": Row(
         "3 nearest of 1,000 queries, rank 50", _references, _neighbors_ours, _same_neighbors,
         {"scikit-learn, embedded": _neighbors_embedded}, goal=0.5, runs=3),
     "compiled-dense": Row(
