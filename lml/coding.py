@@ -192,7 +192,10 @@ def fista_iterates(
         if found.size < step:
             step = found.size
             forward_W = W - step * gradient
-        W, value, gradient, bound = found.P, found.value, found.gradient, found.bound
+        W = found.P
+        value = found.value
+        gradient = found.gradient
+        bound = found.bound
         forward_previous = forward_W
         forward_W = found.forward_P
         # the momentum of the next search point; none after a move uphill
