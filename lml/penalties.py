@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
-from scipy.linalg.blas import dasum
 
 from lml.utils.typing import Floats
 from lml.utils.validation import real
@@ -61,9 +60,9 @@ class OffDiagonalL1:
 
     def value(self, W: ArrayLike) -> float:
         """The penalty of a square matrix W (d, d), a float."""
-        off = np.array(W, dtype=float)
-        np.fill_diagonal(off, 0.0)
-        return float(self.strength * dasum(off.ravel())) if off.size else 0.0
+        sizes = np.abs(np.asarray(W, dtype=float))
+        np.fill_diagonal(sizes, 0.0)
+        return float(self.strength * sizes.sum())
 
     # book/penalties.ipynb#the-proximal-operator-entry-by-entry
     def prox(self, W: ArrayLike, step: float = 1.0) -> Floats:
