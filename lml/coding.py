@@ -92,6 +92,7 @@ class _Step(NamedTuple):
     bound: float  # of the KKT residual at P, (coding-screen)
 
 
+# book/coding.ipynb#the-proximal-gradient-step
 def _proximal_step(
     smooth: _Smooth,
     penalty: _Proximal,
