@@ -16,11 +16,12 @@ gives
 - ``state_parts_``, the bytes of each part of the state.
 
 Where it must, it overrides ``_check_parameters``, ``_warn_of_parameters``, ``_check_labels`` (two
-classes, one of them with two samples), or ``_forget_task``, where a task leaves more behind than its entries in the tables of
-the state. It reads the state through ``_known_state(task)`` or ``_learned_state(attribute)``, an
-error if there is none. A method of its own that replaces ``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has
-``number``, the position in the order of first appearance, and ``n_visits``; it is a `Record` if it
-holds arrays. Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
+classes, one of them with two samples), or ``_forget_task``, where a task leaves more behind than
+its entries in the tables of the state. It reads the state through ``_known_state(task)`` or
+``_learned_state(attribute)``, an error if there is none. A method of its own that replaces
+``_state`` does so under ``_lock``. A record of a task in ``state.tasks`` has ``number``, the
+position in the order of first appearance, and ``n_visits``; it is a `Record` if it holds arrays.
+Metrics are read with `lml.single_task.TaskMetricsMixin`, named before this class.
 """
 
 from __future__ import annotations

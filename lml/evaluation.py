@@ -321,9 +321,7 @@ def _chosen(
             own = own[_herded(own, n)]
         elif n < own.shape[0]:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", ConvergenceWarning
-                )  # fewer different samples than n
+                warnings.simplefilter("ignore", ConvergenceWarning)  # fewer samples differ than n
                 own = KMeans(n, random_state=rng).fit(with_short_indices(own)).cluster_centers_
         parts.append(own)
     return reduce(stacked, parts, X[:0]), np.sort(codes[rows])  # sparse if X is, centers too

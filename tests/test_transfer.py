@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plda_streams import axes_by_hand
+from scipy.spatial.distance import cdist
 from sklearn.linear_model import LogisticRegression
 
 from lml.datasets import load_digits_tasks, load_few_shot_digits, load_usps_tasks
@@ -452,3 +453,18 @@ def test_every_study_names_systems_that_can_be_followed():
     for study in STUDIES.values():
         assert set(study.systems) <= set(FOLLOWERS)
         assert set(study.datasets) <= set(transfer.STREAMS)
+
+
+def test_class_means_are_asked_at_the_end_and_give_the_nearest_mean():
+    tasks = ordered_tasks("digits-few", 3, 0)
+    rows = [vars(row) for row in run_unit("digits-few", 3, 0, "class means")]
+    assert {row["errors"] for row in rows[:-1]} == {""}
+    with pytest.raises(ValueError, match="finish the run"):
+        error_matrices(rows[:-1], "class means")
+    (R,) = error_matrices(rows, "class means")
+    assert np.isnan(R[:-1]).all()
+    for task, error in zip(tasks, R[-1], strict=True):
+        labels = np.unique(task.y_train)
+        means = np.array([task.X_train[task.y_train == label].mean(axis=0) for label in labels])
+        nearest = labels[cdist(task.X_test, means).argmin(axis=1)]
+        assert error == pytest.approx(100 * np.mean(nearest != task.y_test), abs=1e-3)

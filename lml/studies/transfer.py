@@ -78,6 +78,7 @@ __all__ = [
     "best_setting",
     "error_matrices",
     "follow_alone",
+    "follow_class_means",
     "follow_grid",
     "follow_honest",
     "follow_joint",
@@ -105,7 +106,7 @@ class TransferRow:
     system: str
     n_learnt: int
     tasks: str  # names in the order of their arrival
-    errors: str  # shares of wrong answers on the test rows, in that order; nan: not asked
+    errors: str  # shares of wrong answers on the test samples, in that order; nan: not asked
     validation_error: float  # of the setting, over the tasks learned so far
     parameters: str  # JSON: the setting
     seconds: float  # to learn the task of this step, with its choice
@@ -143,6 +144,9 @@ def error_matrices(rows: Rows, system: str) -> Floats:
     for row in (r for r in rows if r["system"] == system):
         steps = units.setdefault((int(row["split"]), int(row["order"])), {})
         steps[int(row["n_learnt"])] = [100 * float(e) for e in row["errors"].split()]
+    for steps in units.values():
+        n_tasks = max(map(len, steps.values()))  # nothing is written of a step that asked nobody
+        steps.update({n: [float("nan")] * n_tasks for n in steps if not steps[n]})
     sizes = {(len(steps), len(steps[n])) for steps in units.values() for n in steps}
     if len(sizes) != 1 or len(set(*sizes)) != 1:
         raise ValueError(
@@ -779,6 +783,13 @@ class _NothingLearned(BaseEstimator):
         return self
 
 
+def follow_class_means(raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
+    """The last step of a stream in which the mean of a class is its one reference."""
+    learner = LifelongMetricLearner(_NothingLearned(), sharing=0.0)
+    steps = follow_learner([learner], raw, protocol, seed, enrolled=[{"pull": 1.0}])
+    return _at_the_end(steps[-1])
+
+
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
     **{
@@ -797,11 +808,7 @@ _COORDINATES: _Systems = {
         )
         for n in _BASES
     },
-    "class means": partial(
-        follow_learner,
-        [LifelongMetricLearner(_NothingLearned(), sharing=0.0)],
-        enrolled=[{"pull": 1.0}],
-    ),
+    "class means": follow_class_means,
     "PLDA, as it comes": partial(follow_learner, [LifelongPLDA()]),
     "PLDA, nothing shared": partial(follow_learner, [LifelongPLDA(own_weight=1.0)]),
 }
@@ -920,7 +927,8 @@ def run_unit(dataset: str, split: int, order: int, system: str) -> list[Transfer
             system=system,
             n_learnt=n_learnt,
             tasks=" ".join(t.name for t in tasks),
-            errors=" ".join(f"{error:.6g}" for error in step.errors),
+            # nothing where no task was asked
+            errors="" if np.isnan(step.errors).all() else " ".join(f"{e:.6g}" for e in step.errors),
             validation_error=round(step.validation_error, 6),
             parameters=json.dumps(step.parameters),
             seconds=round(step.seconds, 3),
