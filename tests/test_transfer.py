@@ -30,6 +30,7 @@ from lml.studies.transfer import (
     best_setting,
     error_matrices,
     follow_alone,
+    follow_class_means,
     follow_grid,
     follow_honest,
     follow_joint,
@@ -463,6 +464,8 @@ def test_class_means_are_asked_at_the_end_and_give_the_nearest_mean():
         error_matrices(rows[:-1], "class means")
     (R,) = error_matrices(rows, "class means")
     assert np.isnan(R[:-1]).all()
+    last = follow_class_means(tasks, transfer.STREAMS["digits-few"], 3)[-1]
+    np.testing.assert_allclose(R[-1], 100 * np.array(last.errors), atol=1e-3)
     for task, error in zip(tasks, R[-1], strict=True):
         labels = np.unique(task.y_train)
         means = np.array([task.X_train[task.y_train == label].mean(axis=0) for label in labels])
