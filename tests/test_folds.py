@@ -275,3 +275,8 @@ def test_the_label_says_where_code_goes_and_what_it_continues():
     assert label("#| export\nx = 1").split("\n\n")[0] == "lml/toy.py"
     said = label("#| export a.b\nclass X(X):\n    pass").split("\n\n")[0]
     assert said == "continues the class X, lml/a/b.py"
+
+
+def test_names_in_the_line_of_a_fold_are_code():
+    line = lml_cells.begin_fold(Fold(0, 3, "code of `f`, `X`"))
+    assert line.endswith("<summary>Code of <code>f</code>, <code>X</code>: 4 lines</summary>")
