@@ -29,7 +29,7 @@ def covers(found, source):
         ("import x\n\nrng = np.random.default_rng(0)\nn = 3", {}, "Imports; settings: 4 lines"),
         ('"""What the module is."""\n', {"exported": True}, "Docstring of the module: 1 line"),
         ("fig, ax = plt.subplots()\nax.plot(x)\nplt.show()", {}, "Code of the figure: 3 lines"),
-        ("def curve(ax, x):\n    ax.plot(x)", {}, "Plotting curve: 2 lines"),
+        ("def curve(ax, x):\n    ax.plot(x)", {}, "Plotting `curve`: 2 lines"),
         (
             "import lml.toy\n\nassert lml.toy.f(1) == f(1)",
             {"own": frozenset({"toy"})},
@@ -41,17 +41,17 @@ def covers(found, source):
             "Check that the package agrees: 3 lines",
         ),
         ("def _check_sizes(n):\n    if n < 1:\n        raise ValueError(n)", {"exported": True},
-         "Checks of arguments _check_sizes: 3 lines"),
+         "Checks of arguments (`_check_sizes`): 3 lines"),
         ("_A = RecordField(_restored, {})", {"exported": True}, "What is stored in a file: 1 line"),
         ("def _restored_state(**parts):\n    return parts", {"exported": True},
-         "What is stored in a file _restored_state: 2 lines"),
+         "What is stored in a file (`_restored_state`): 2 lines"),
         ("class X(X):\n    def __sklearn_tags__(self):\n        return tags", {"exported": True},
          "Tags of scikit-learn: 3 lines"),
         ("class X(X):\n    @property\n    def a_(self):\n        return 1", {"exported": True},
-         "Properties a_: 4 lines"),
-        ("def _small(x):\n    return x", {"exported": True}, "Helpers _small: 2 lines"),
+         "Property `a_`: 4 lines"),
+        ("def _small(x):\n    return x", {"exported": True}, "Helper `_small`: 2 lines"),
         ("class _Table:\n    def rows(self):\n        return 1", {"exported": True},
-         "Helpers _Table: 3 lines"),
+         "Helper `_Table`: 3 lines"),
         ("assert f(1) == 1", {"guards": True}, "Check: 1 line"),
     ],
 )  # fmt: skip
@@ -114,7 +114,7 @@ def test_a_cell_that_follows_an_exercise_is_its_solution():
 def test_a_protocol_implements_nothing():
     source = "class _Penalty(Protocol):\n    def value(self, W): ..."
     before = "The penalty is\n\n$$ g $$ (toy-g)"
-    assert titles(source, exported=True, before=before) == ["Helpers _Penalty: 2 lines"]
+    assert titles(source, exported=True, before=before) == ["Helper `_Penalty`: 2 lines"]
 
 
 def test_a_long_docstring_keeps_its_first_paragraph():
@@ -156,15 +156,15 @@ def test_parts_of_a_class_are_folded_where_the_rest_is_told():
         "    # bytes\n    @property\n    def nbytes(self):\n        return 2\n\n"
         "    def predict(self):\n        return 3\n"
     )
-    assert folds(Cell(source, exported=True)) == [Fold(3, 11, "properties a_, nbytes")]
+    assert folds(Cell(source, exported=True)) == [Fold(3, 11, "properties `a_`, `nbytes`")]
 
 
 def test_tags_overrule_the_rules():
     assert titles("x = f(1)", tags=frozenset({"folded"})) == ["Code: 1 line"]
     source = "def f():\n    pass\n\nx = f()"
-    assert titles(source, tags=frozenset({"folded"})) == ["Code of f: 4 lines"]
+    assert titles(source, tags=frozenset({"folded"})) == ["Code of `f`: 4 lines"]
     source = f"class X(Y):\n{LONG}    def g(self):\n        return 1"
-    assert titles(source, tags=frozenset({"folded"})) == ["Code of X: 14 lines"]
+    assert titles(source, tags=frozenset({"folded"})) == ["Code of `X`: 14 lines"]
     source = "x = f(1)\nassert x == 1\nprint(x)"
     said = {"has_output": True, "tags": frozenset({"folded"})}
     assert titles(source, **said) == ["Code of the output: 3 lines"]
@@ -275,3 +275,8 @@ def test_the_label_says_where_code_goes_and_what_it_continues():
     assert label("#| export\nx = 1").split("\n\n")[0] == "lml/toy.py"
     said = label("#| export a.b\nclass X(X):\n    pass").split("\n\n")[0]
     assert said == "continues the class X, lml/a/b.py"
+
+
+def test_names_in_the_line_of_a_fold_are_code():
+    line = lml_cells.begin_fold(Fold(0, 3, "code of `f`, `X`"))
+    assert line.endswith("<summary>Code of <code>f</code>, <code>X</code>: 4 lines</summary>")

@@ -5,9 +5,9 @@ are wider than the text of the desktop page, markup left raw, pictures that are 
 have no alternative text, icons that no font has, text that moves while the page loads, sliders
 and folds that keys do not reach or move, dead links and anchors, launch links to files that do not
 exist, and sideways overflow; on the phone on captions that are cut, headings of three lines and
-wide equations without a hint that they scroll; in print on what is folded. axe-core looks for what
-shuts readers out: on the desktop in light and dark, and on the phone. It measures the pages and
-fails where one is above its bound (tools/site_bounds.toml).
+equations, code and tables that scroll without a hint; in print on what is folded. axe-core looks
+for what shuts readers out: on the desktop in light and dark, and on the phone. It measures the
+pages and fails where one is above its bound (tools/site_bounds.toml).
 
 Usage: ``python tools/site_check.py [--site _build/html] [--screenshots DIR] [NAME ...]``. With
 ``--measure`` it prints the measures of the pages and checks nothing; with ``--tighten`` it lowers
@@ -72,10 +72,13 @@ LOOK = r"""() => {
     room: document.documentElement.clientWidth,
     ids: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
     links: [...document.querySelectorAll('a[href]')].map(e => e.href),
-    hintless: [...document.querySelectorAll('div.math mjx-container')]
+    hintless: ['div.math mjx-container', 'article :is(pre, .lml-parts, table)']
+      .flatMap(wide => [...document.querySelectorAll(wide)])
       .filter(e => e.scrollWidth > e.clientWidth + 1)
-      .filter(e => !getComputedStyle(e).backgroundAttachment.includes('local'))
-      .map(e => e.closest('div.math').id),
+      .map(e => [e, getComputedStyle(e)])
+      .filter(([e, style]) => style.overflowX !== 'visible')
+      .filter(([e, style]) => !style.backgroundAttachment.includes('local'))
+      .map(([e]) => e.closest('div.math')?.id ?? e.textContent.trim().slice(0, 60)),
     cut: [...document.querySelectorAll('article :is(figcaption, caption)')]
       .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth)
       .map(e => e.textContent.trim()),
@@ -325,7 +328,7 @@ def page_faults(seen: dict) -> list[str]:
 
 def phone_faults(seen: dict) -> list[str]:
     """What is wrong with one page on a phone only."""
-    faults = [f"wide equation without a hint that it scrolls: {name}" for name in seen["hintless"]]
+    faults = [f"wide without a hint that it scrolls: {name}" for name in seen["hintless"]]
     faults += [f"caption is cut: {text}" for text in seen["cut"]]
     return faults + [f"heading of three lines: {text}" for text in seen["tall"]]
 

@@ -22,6 +22,7 @@ from lml_api import module_page
 from lml_folds import CHECKS, EXPORT, Cell, Fold, continued_classes, folds
 
 OPENING = re.compile(r"[(\[“‘]+$")
+NAME = re.compile(r"`(.+?)`")
 CLOSING = re.compile(r"[.,;:!?)\]”’]+")
 
 
@@ -128,7 +129,8 @@ def fold_cells(app, doctree, docname) -> None:
 
 def begin_fold(fold: Fold) -> str:
     """The line that stands for a fold, and what begins its contents."""
-    return f'<details class="lml-fold"><summary>{html.escape(fold.title)}</summary>'
+    title = NAME.sub(r"<code>\1</code>", html.escape(fold.title))
+    return f'<details class="lml-fold"><summary>{title}</summary>'
 
 
 def visit_folded_cell(self, node) -> None:

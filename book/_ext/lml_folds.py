@@ -49,11 +49,13 @@ IMPORTS = "imports"
 SETTINGS = "settings"
 PARAMETERS = "parameters"
 PROPERTIES = "properties"
+PROPERTY = "property"
 ARGUMENTS = "checks of arguments"
 STORED = "what is stored in a file"
 TAGS = "tags of scikit-learn"
 PLOTTING = "plotting"
 HELPERS = "helpers"
+HELPER = "helper"
 DOCUMENTATION = "docstring"
 AGREES = "check that the package agrees"
 FIGURE = "code of the figure"
@@ -62,7 +64,10 @@ CHECK = "check"
 
 
 class Fold(NamedTuple):
-    """Lines `first` to `last` of a cell, from 0 and inclusive, behind a line that says `what`."""
+    """Lines `first` to `last` of a cell, from 0 and inclusive, behind a line that says `what`.
+
+    Names of the code stand between backquotes.
+    """
 
     first: int
     last: int
@@ -116,7 +121,7 @@ def folds(cell: Cell) -> list[Fold]:
         checks = not cell.exported and CHECKS.search(cell.source)
         # what prints a result is not called a check, although it asserts what the text says
         said = OUTPUT if cell.has_output else CHECK if checks else "code"
-        whole = whole or (f"code of {', '.join(names)}" if names else said)
+        whole = whole or (f"code of {_quoted(names)}" if names else said)
     if whole and not _begins_public_class(tree, cell):
         return [Fold(0, len(cell.lines) - 1, whole)]
     found = []
@@ -387,8 +392,15 @@ def _said(units: list[_Unit]) -> str:
     for category, names in parts.items():
         if category == DOCUMENTATION:
             said.append(f"docstring ({names[0]})" if names else "rest of the docstring")
-        elif category in (HELPERS, PLOTTING, STORED, ARGUMENTS, PROPERTIES) and names:
-            said.append(f"{category} {', '.join(names)}")
+        elif category in (HELPERS, PLOTTING, PROPERTIES) and names:
+            one = {HELPERS: HELPER, PROPERTIES: PROPERTY} if len(names) == 1 else {}
+            said.append(f"{one.get(category, category)} {_quoted(names)}")
+        elif category in (STORED, ARGUMENTS) and names:
+            said.append(f"{category} ({_quoted(names)})")
         else:
             said.append(category)
     return "; ".join(said)
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
