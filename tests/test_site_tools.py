@@ -112,12 +112,18 @@ def test_a_formula_that_mathjax_does_not_read_is_named(site):
 def test_the_style_for_paper_opens_all_folds_and_wraps_code(site):
     inner = f'<div class="cell"><div class="cell_input lml-folded">{FOLD}</div></div>'
     long = f"<pre>\n{'word_' * 100}\n</pre>"
-    with opened(site(a=inner + f'<div class="lml-parts">{FOLD}{long}</div>')) as page:
+    style = "where => getComputedStyle(document.querySelector(where))"
+    listed = '<style>dl { display: grid; }</style><dl class="field-list"><dt>X<dd>Y</dl>'
+    with opened(site(a=inner + f'<div class="lml-parts">{FOLD}{long}</div>{listed}')) as page:
         assert len(page.evaluate(site_check.HIDDEN_IN_PRINT)) == 2
         assert site_check.print_faults(page) == []
         page.emulate_media(media="print")
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        boxes = [page.evaluate(f"{style}.display", where) for where in (".cell_input", "dl")]
+        together = page.evaluate(f"{style}.breakAfter", "dt")
     assert wide <= 0
+    assert boxes == ["block", "block"]  # others leave their empty edge on the page before
+    assert together == "avoid"
 
 
 @in_browser
