@@ -49,6 +49,22 @@ def test_pages_within_their_bounds_and_kinds_without_one_pass():
     assert faults({"api": seen(kind=None, screens=229.0)}) == []
 
 
+@pytest.mark.parametrize(
+    ("page", "kind", "measures", "said"),
+    [
+        ("book/index", "front", {"all_kB": 420.0}, "420 kB with what pages share; at most 400 kB"),
+        ("book/api/metrics", "api", {"screens": 16.0}, "16.0 screens; at most 15.0 screens"),
+        ("book/api", "api", {"own_kB": 60.0}, "60 kB of its own; at most 50 kB"),
+        ("book/glossary", "list", {"all_kB": 520.0}, "520 kB with what pages share"),
+    ],
+)
+def test_pages_that_are_no_notebooks_have_bounds_in_the_book(page, kind, measures, said):
+    assert site_bounds.kind_of_text(page) == kind
+    bounds = {**site_bounds.read_bounds(), "above": {}}
+    [(_, fault)] = site_bounds.bound_faults({page: seen(kind=kind, **measures)}, TEXT, bounds)
+    assert said in fault
+
+
 def test_more_long_sentences_and_words_before_the_method_are_faults():
     said = [fault for _, fault in faults({}, {**TEXT, "long_sentences": 4})]
     assert said == ["4 sentences of more than 40 words; at most 3"]

@@ -9,16 +9,12 @@ check.
 from __future__ import annotations
 
 import argparse
-import functools
-import http.server
-import os
-import shutil
 import sys
-import threading
 from pathlib import Path
 from urllib.parse import urljoin
 
-from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+from browser import PATIENCE, browser_path, launch, serve
+from playwright.sync_api import Browser, Page, TimeoutError
 from tangle import ROOT
 
 PAGES = ("book/gallery/pairs", "book/oasis")
@@ -38,13 +34,6 @@ print(importlib.util.find_spec("lml").name, importlib.metadata.version("lifelong
 SECONDS = 1000  # of Playwright's milliseconds
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site without a log."""
-
-    def log_message(self, *args) -> None:
-        pass
-
-
 def open_app(page: Page, base: str, name: str) -> list[str]:
     """Follow the link of a page into the app; what went wrong."""
     page.goto(urljoin(base, f"{name}.html"))
@@ -53,15 +42,15 @@ def open_app(page: Page, base: str, name: str) -> list[str]:
         return ["no link to the app"]
     link.click()
     try:
-        said = page.wait_for_selector(SAID, timeout=20 * SECONDS).inner_text()
+        said = page.wait_for_selector(SAID).inner_text()
     except TimeoutError:
         return ["the link does not say that Python cannot be reached"]
     if "cannot be reached" not in said:
         return [f"the link says {said!r}"]
     page.goto(link.evaluate("link => link.href"))
     try:
-        page.wait_for_selector(CELL, timeout=120 * SECONDS)
-        page.wait_for_selector(f"{CELL} h1", timeout=30 * SECONDS)
+        page.wait_for_selector(CELL)
+        page.wait_for_selector(f"{CELL} h1")
     except TimeoutError:
         return ["the app does not open the chapter"]
     page.wait_for_timeout(2 * SECONDS)
@@ -80,7 +69,7 @@ def start_kernel(page: Page) -> list[str]:
     page.keyboard.insert_text(TRIAL)
     page.keyboard.press("Control+Enter")
     try:
-        said = page.wait_for_selector(OUTPUT, timeout=120 * SECONDS).inner_text()
+        said = page.wait_for_selector(OUTPUT).inner_text()
     except TimeoutError:
         return ["the kernel does not install the package"]
     print(f"lite-check: the kernel says {said!r}")
@@ -94,6 +83,7 @@ def check(browser: Browser, base: str, kernel: bool) -> list[tuple[str, str]]:
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.route(lambda url: not url.startswith(base), lambda route: route.abort())
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
         found = open_app(page, base, name)
         if kernel and not found:
             found = start_kernel(page)
@@ -111,20 +101,10 @@ def main(argv: list[str] | None = None) -> int:
         print("lite-check: there is no app beside the book")
         return 0
     kernel = (site / "lite" / "static" / "pyodide").exists()
-    names = (os.environ.get("CHROME"), "chromium", "chromium-browser", "google-chrome")
-    chrome = next(filter(None, (shutil.which(name) for name in names if name)), None)
-    if chrome is None:
+    if browser_path() is None:
         sys.exit("lite-check: no Chromium found: install one or name it in CHROME")
-    handler = functools.partial(QuietHandler, directory=str(site))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    base = f"http://127.0.0.1:{server.server_address[1]}/"
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chrome, args=flags)
+    with serve(site) as base, launch() as browser:
         faults = check(browser, base, kernel)
-        browser.close()
-    server.shutdown()
     for where, fault in faults:
         print(f"lite-check: {where}: {fault}")
     tried = "its own kernel started" if kernel else "no kernel was started"

@@ -31,6 +31,13 @@ def read_bounds(path: Path = FILE) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
+def kind_of_text(page: str) -> str:
+    """The kind of a page that is no notebook."""
+    if page == "book/index":
+        return "front"
+    return "api" if page.startswith("book/api") else "list"
+
+
 def page_bound(bounds: dict[str, Any], measure: str, page: str, kind: str) -> float | None:
     """The bound of a page: what stands for it, or that of its kind; None if there is none."""
     usual = bounds["bounds"].get(measure, {}).get(kind)
@@ -109,7 +116,7 @@ def table(pages: dict[str, dict[str, Any]], book: dict[str, int]) -> str:
         )
     folded = sum(seen["folded_cells"] for seen in pages.values())
     cells = sum(seen["cells"] for seen in pages.values())
-    screens = sum(seen["screens"] for seen in pages.values() if seen["kind"])
+    screens = sum(seen["screens"] for seen in pages.values() if seen["cells"])
     lines.append(
         f"chapters: {screens:.0f} screens, {folded} of {cells} cells with folds; "
         f"{book['words']} words, " + ", ".join(s.format(book[m]) for m, s in BOOK.items())

@@ -367,10 +367,10 @@ def measure(tab: Tab, name: str, site: Path) -> dict[str, Any]:
     seen = tab.page.evaluate(MEASURE)
     sent = {file: sent_bytes(site / file) for file in tab.loaded if (site / file).is_file()}
     notebook = ROOT / f"{name}.ipynb"
-    cells, kind = [], None
+    cells = []
     if notebook.exists():
         cells = [cell for cell in read_cells(notebook, name) if cell]
-        kind = cells[0].kind if cells else None
+    kind = cells[0].kind if cells else site_bounds.kind_of_text(name)
     found = [folds(cell) for cell in cells]
     own = sum(size for file, size in sent.items() if not file.startswith("_static/"))
     return seen | {
