@@ -35,7 +35,7 @@ from lml.base import (
 from lml.fisher import class_means
 from lml.lmnn import LMNN
 from lml.metrics import METRIC_TYPE, FactoredMetric
-from lml.neighbors import k_nearest
+from lml.neighbors import nearest_references
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
@@ -506,7 +506,7 @@ class LifelongMetricLearner(
                 shared, X[learned], y[learned], base_seed, state.metric_type
             )
             metric = _in_features(code, shared)
-            nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
+            nearest, _ = nearest_references(metric, X[asked], X[learned], kind, 1)
             return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
 
         if len(asked) and n_others:  # somebody to ask, and something to share

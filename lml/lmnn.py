@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.neighbors import k_nearest
+from lml.neighbors import nearest_references
 from lml.state import storable
 from lml.triplets import bounded_samples, encode_triplet_classes
 from lml.utils.linalg import svd
@@ -93,8 +93,8 @@ def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     found = []
     for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
-        k = min(n_neighbors, len(members) - 1)
-        near, _ = k_nearest(euclidean, None, X[members], "distance", k)
+        k = min(int(n_neighbors), len(members) - 1)
+        near, _ = nearest_references(euclidean, None, X[members], "distance", k)
         found.append(np.stack([np.repeat(members, k), members[near].ravel()], axis=1))
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
