@@ -42,7 +42,14 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
+__all__ = [
+    "LMNN",
+    "LossGradient",
+    "impostors",
+    "lmnn_loss_gradient",
+    "row_space",
+    "target_neighbors",
+]
 
 
 # book/lmnn.ipynb#target-neighbors
@@ -339,11 +346,11 @@ def lmnn_loss_gradient(
 
 
 # book/lmnn.ipynb#rounding-the-kink
-def _row_space(X: Floats) -> tuple[Floats, Floats]:
-    """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
-    U, values, V = svd(X - X.mean(axis=0))
+def row_space(X: Floats) -> tuple[Floats, Floats]:
+    """Coordinates (n, r) of samples and the orthonormal rows (r, D) they refer to; r is at least 1."""
+    U, values, V = svd(X)
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
-    if not keep.any():  # all samples are equal
+    if not keep.any():  # all samples are zero
         return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
     return U[:, keep] * values[keep], V[keep]
 
@@ -598,7 +605,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         targets = _targets(X, codes, self.n_targets)
         # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
-        rows, V = _row_space(X)
+        rows, V = row_space(X - X.mean(axis=0))
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         with progress("LMNN", self.max_iter, self.verbose) as advance:
