@@ -386,9 +386,11 @@ class _Problem:
         roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
         self.root = (vectors * roots) @ vectors.T
         self.inverse_root = vectors / roots @ vectors.T
+        self.exact = np.inf  # objective at the last point, with the true hinge
         self.best_objective = np.inf
-        self.has_stopped_early = False
         self.best_map = np.eye(len(values))
+        self.history: list[float] = []  # objective of each iterate
+        self.has_stopped_early = False
 
     def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
         """Mapped samples and their loss."""
