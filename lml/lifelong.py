@@ -35,7 +35,7 @@ from lml.base import (
 from lml.fisher import class_means
 from lml.lmnn import LMNN
 from lml.metrics import METRIC_TYPE, FactoredMetric
-from lml.neighbors import k_nearest
+from lml.neighbors import nearest_references
 from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
@@ -423,8 +423,9 @@ class LifelongMetricLearner(
         if sparse.issparse(X) and n_samples < D:
             return self._learn_in_span(shared, X, y, seed, metric_type)
         Z = shared.root()._apply(dense(X))
-        size = linalg.norm(X.data if sparse.issparse(X) else X)
-        scale = linalg.norm(Z) / size if size else 1.0
+        # the base learner's steps have units: it sees samples as long as they came
+        length = linalg.norm(Z)  # 0 where the shared metric sees nothing of them
+        scale = length / linalg.norm(X.data if sparse.issparse(X) else X) if length else 1.0
         code, kind = self._fit_base(Z / scale, y, seed, metric_type)
         return trimmed(code, self._most(D)) / scale**2, kind
 
@@ -441,7 +442,7 @@ class LifelongMetricLearner(
         values, vectors = linalg.eigh((gram + gram.T) / 2)
         seen = values > values[-1] * X.shape[0] * np.finfo(float).eps
         lengths = np.sqrt(values[seen])
-        scale = linalg.norm(lengths) / size if size else 1.0
+        scale = linalg.norm(lengths) / size if len(lengths) else 1.0
         Z = np.pad(vectors[:, seen] * lengths, ((0, 0), (0, 1)))
         metric, kind = self._fit_base(np.ldexp(Z / scale, power), y, seed, metric_type)
         inside = metric.symmetrized().to_dense()
@@ -506,7 +507,7 @@ class LifelongMetricLearner(
                 shared, X[learned], y[learned], base_seed, state.metric_type
             )
             metric = _in_features(code, shared)
-            nearest, _ = k_nearest(metric, X[asked], X[learned], kind, 1)
+            nearest, _ = nearest_references(metric, X[asked], X[learned], kind, 1)
             return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
 
         if len(asked) and n_others:  # somebody to ask, and something to share
@@ -549,6 +550,7 @@ class LifelongMetricLearner(
                     " 'scml' or another learner that has fit_triplets"
                 )
             state = self._state
+            # names of columns are compared below: the state keeps them, not an attribute
             samples, numbers = check_tuples(BaseEstimator(), triplets, X, 3)
             if state is None:
                 columns = None if X is None else column_names(X)

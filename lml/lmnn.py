@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, gen_batches
 
 from lml.metrics import FactoredMetric, MetricLearnerMixin
-from lml.neighbors import k_nearest
+from lml.neighbors import nearest_references
 from lml.state import storable
 from lml.triplets import bounded_samples, encode_triplet_classes
 from lml.utils.linalg import svd
@@ -42,7 +42,14 @@ from lml.utils.validation import (
     whole,
 )
 
-__all__ = ["LMNN", "LossGradient", "impostors", "lmnn_loss_gradient", "target_neighbors"]
+__all__ = [
+    "LMNN",
+    "LossGradient",
+    "impostors",
+    "lmnn_loss_gradient",
+    "row_space",
+    "target_neighbors",
+]
 
 
 # book/lmnn.ipynb#target-neighbors
@@ -93,8 +100,8 @@ def _targets(X: Floats, codes: Indices, n_neighbors: int) -> Indices:
     found = []
     for code in np.flatnonzero(np.bincount(codes) > 1):
         members = np.flatnonzero(codes == code)
-        k = min(n_neighbors, len(members) - 1)
-        near, _ = k_nearest(euclidean, None, X[members], "distance", k)
+        k = min(int(n_neighbors), len(members) - 1)
+        near, _ = nearest_references(euclidean, None, X[members], "distance", k)
         found.append(np.stack([np.repeat(members, k), members[near].ravel()], axis=1))
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -339,11 +346,11 @@ def lmnn_loss_gradient(
 
 
 # book/lmnn.ipynb#rounding-the-kink
-def _row_space(X: Floats) -> tuple[Floats, Floats]:
-    """Coordinates (n, r) of the centered rows and the orthonormal rows (r, D) they refer to."""
-    U, values, V = svd(X - X.mean(axis=0))
+def row_space(X: Floats) -> tuple[Floats, Floats]:
+    """Coordinates (n, r) of samples and the orthonormal rows (r, D) they refer to; r is at least 1."""
+    U, values, V = svd(X)
     keep = values > max(X.shape) * np.finfo(float).eps * values[0]
-    if not keep.any():  # all samples are equal
+    if not keep.any():  # all samples are zero
         return np.zeros((len(X), 1)), np.eye(1, X.shape[1])
     return U[:, keep] * values[keep], V[keep]
 
@@ -379,9 +386,11 @@ class _Problem:
         roots = np.sqrt(np.maximum(values, 1e-10 * (max(values[-1], 0.0) or 1.0)))
         self.root = (vectors * roots) @ vectors.T
         self.inverse_root = vectors / roots @ vectors.T
+        self.exact = np.inf  # objective at the last point, with the true hinge
         self.best_objective = np.inf
-        self.has_stopped_early = False
         self.best_map = np.eye(len(values))
+        self.history: list[float] = []  # objective of each iterate
+        self.has_stopped_early = False
 
     def evaluate(self, L: Floats, smoothing: float) -> tuple[Floats, LossGradient]:
         """Mapped samples and their loss."""
@@ -598,7 +607,7 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         targets = _targets(X, codes, self.n_targets)
         # only the row space counts; there targets are brought to distance 1 on average
         scale = _identity_scale(X, targets)
-        rows, V = _row_space(X)
+        rows, V = row_space(X - X.mean(axis=0))
         ridge = self.shrinkage * len(targets)
         problem = _Problem(np.sqrt(scale) * rows, codes, targets, self.push_weight, ridge)
         with progress("LMNN", self.max_iter, self.verbose) as advance:

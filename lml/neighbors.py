@@ -51,6 +51,7 @@ __all__ = [
     "accuracy",
     "k_nearest",
     "majority_vote",
+    "nearest_references",
     "retrieval_scores",
     "vote_shares",
 ]
@@ -167,10 +168,10 @@ class _References:
 
 
 # book/neighbors.ipynb#ranking
-def _nearest(
+def nearest_references(
     metric: FactoredMetric, X: Matrix | None, references: Matrix, metric_type: str, k: int
 ) -> tuple[Indices, Floats]:
-    """What `k_nearest` returns, for arguments that have been checked."""
+    """What `k_nearest` gives, for arguments that were checked before."""
     itself = X is None
     queries: Matrix = references if itself else X
     if not sparse.issparse(metric.factor) and metric.factor.shape[0] > metric.n_features:
@@ -264,7 +265,7 @@ def k_nearest(
     references = check_matrix(references, "references", metric.n_features)
     queries = None if X is None else check_matrix(X, "X", metric.n_features)
     k = check_n_neighbors(n_neighbors, references.shape[0], X is None)
-    return _nearest(metric, queries, references, metric_type, k)
+    return nearest_references(metric, queries, references, metric_type, k)
 
 
 # book/neighbors.ipynb#votes
@@ -491,7 +492,7 @@ class MetricKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator
         queries = None if X is None else check_new_samples(self, X)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         k = check_n_neighbors(k, self.references_.shape[0], X is None)
-        return _nearest(self._metric, queries, self.references_, self._metric_type, k)
+        return nearest_references(self._metric, queries, self.references_, self._metric_type, k)
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Labels of the samples of X (n, D), an array of shape (n,)."""

@@ -110,8 +110,8 @@ def _resolve(short: Floats, H: Floats, aggressiveness: float) -> tuple[Floats, F
 # book/oasis.ipynb#the-dense-form-a-block-of-steps-at-a-time
 def _dense_form(
     X: Matrix, triplets: Indices, aggressiveness: float, W: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Run the steps on W (D, D) in place; returns W, the hinge and the multiplier of each."""
+) -> tuple[Floats, Floats]:
+    """Run the steps on W (D, D), C-ordered, in place; the hinge and the multiplier of each."""
     X = X if sparse.issparse(X) else np.ascontiguousarray(X)
     losses = np.zeros(len(triplets))
     steps = np.zeros(len(triplets))
@@ -129,9 +129,9 @@ def _dense_form(
         if len(used):
             A = steps[block][used, None] * A.take(used, axis=0)
             Q = Q.take(used, axis=0)
-            # W is C-ordered, so its transpose is what Fortran's product changes
+            # the transpose of W is what Fortran's product changes
             dgemm(1.0, Q.T, A.T, 1.0, W.T, trans_b=1, overwrite_c=1)
-    return W, losses, steps
+    return losses, steps
 
 
 # book/oasis.ipynb#score-form-and-kernel-form-without-the-features
@@ -314,8 +314,8 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         """Take a step for each triplet, in the form that suits the samples."""
         start = starting_metric(self.init, X.shape[1])
         if X.shape[1] <= X.shape[0]:  # dense form
-            W = start.to_dense().copy()
-            W, losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
+            W = start.to_dense()
+            losses, steps = _dense_form(X, triplets, self.aggressiveness, W)
             self.metric_ = FactoredMetric._trusted(0.0, np.eye(len(W)), W)
         else:  # score or kernel form, from inner products of the samples alone
             gram = times_transpose(X, X)
@@ -370,7 +370,7 @@ class OASIS(TripletLearnerMixin, MetricLearnerMixin, BaseEstimator):
         samples, numbers = check_tuples(fitted, pairs, X, 2, accept_sparse=False)
         warn_of_mean(samples)
         signs = check_pair_labels(y, len(numbers))
-        start = starting_metric(self.init, samples.shape[1]).to_dense().copy()
+        start = starting_metric(self.init, samples.shape[1]).to_dense()
         drawn = check_random_state(self.random_state).randint(len(numbers), size=self.n_steps)
         W, threshold, losses, steps = pair_steps(
             samples, numbers, signs, drawn, self.aggressiveness, start

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -117,12 +117,17 @@ def pair_table(triplets: Indices, n_samples: int) -> PairTable:
     return PairTable(first=pairs // n_samples, second=pairs % n_samples, near=near, far=far)
 
 
+def _blocks(n_lines: int, width: int) -> Iterator[slice]:
+    """Slices of as many lines of a table as fit into the cache, at least one."""
+    return gen_batches(n_lines, max(1, 2**16 // max(width, 1)))
+
+
 def mean_hinge(weights: Floats, projections: Floats, table: PairTable) -> float:
     """Compute the mean of [1 + d(i, j) - d(i, k)]_+ over triplets, a block of pairs at a time."""
     active = np.flatnonzero(weights)
     scaled = projections[:, active] * np.sqrt(weights[active])
     distances = np.empty(len(table.first))
-    for block in gen_batches(len(distances), max(1, 2**16 // max(len(active), 1))):  # in the cache
+    for block in _blocks(len(distances), len(active)):
         gaps = scaled[table.first[block]] - scaled[table.second[block]]
         distances[block] = np.einsum("ij,ij->i", gaps, gaps)
     return float(np.maximum(1.0 + distances[table.near] - distances[table.far], 0.0).mean())
@@ -195,7 +200,7 @@ def scaled_gamma(projections: Floats, triplets: Indices) -> float:
     3.4
     """
     total = 0.0
-    for block in gen_batches(len(triplets), max(1, 2**16 // max(projections.shape[1], 1))):
+    for block in _blocks(len(triplets), projections.shape[1]):
         Z = triplet_differences(projections, triplets[block])
         total += float(np.vdot(Z, Z))
     return total / (5 * len(triplets))
@@ -211,6 +216,8 @@ def _gamma(projections: Floats, triplets: Indices, gamma: float | None) -> float
 def _dual_steps(Z: Floats, sums: Floats, first: int, beta: float, gamma: float) -> None:
     """Take a step on each row of Z (b, K), numbered from first + 1; sums (K,) is updated."""
     done = first + np.arange(len(Z))
+    # the hinge is active where w'z > -1, eq. (scml-active); with w from eq. (scml-step) that is
+    # max(sums, floor)'z > limit, and always at the first step, where w is zero
     floors = beta * done
     limits = floors * Z.sum(axis=1) - gamma * np.sqrt(done)
     limits[done == 0] = -np.inf
@@ -322,7 +329,7 @@ def dual_averaging(
     every = -(-n_steps // 20)
     for first in range(0, n_steps, every):
         last = min(first + every, n_steps)
-        for block in gen_batches(last - first, 2**16 // max(n_basis, 1) + 1):
+        for block in _blocks(last - first, n_basis):
             Z = differences.rows(draws[first:last][block])
             _dual_steps(Z, sums, first + block.start, beta, gamma)
         weights = np.maximum(sums - beta * last, 0.0) / (gamma * np.sqrt(last))
@@ -362,7 +369,7 @@ def mean_difference(projections: Floats, triplets: Indices) -> Floats:
     [1.0, -4.0]
     """
     total = np.zeros(projections.shape[1])
-    for block in gen_batches(len(triplets), max(1, 2**16 // max(projections.shape[1], 1))):
+    for block in _blocks(len(triplets), projections.shape[1]):
         total += triplet_differences(projections, triplets[block]).sum(axis=0)
     return total / max(len(triplets), 1)
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.utils import check_consistent_length, check_random_state
 
 from lml.metrics import METRIC_TYPE, FactoredMetric, check_metric, has_own_score
-from lml.neighbors import k_nearest
+from lml.neighbors import nearest_references
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, Seed
 from lml.utils.validation import check_matrix, check_two_classes, encode_labels, real, whole
 
@@ -238,8 +238,10 @@ def neighbor_triplets(
         same = np.flatnonzero(codes == code)
         other = np.flatnonzero(codes != code)
         own = X[same]
-        targets, _ = k_nearest(euclidean, None, own, "distance", min(n_targets, len(same) - 1))
-        impostors, _ = k_nearest(euclidean, own, X[other], "distance", min(n_impostors, len(other)))
+        n_near = min(int(n_targets), len(same) - 1)
+        n_far = min(int(n_impostors), len(other))
+        targets, _ = nearest_references(euclidean, None, own, "distance", n_near)
+        impostors, _ = nearest_references(euclidean, own, X[other], "distance", n_far)
         blocks.append(_block_of(same, same[targets], other[impostors]))
     triplets = np.concatenate(blocks)
     return triplets[np.argsort(triplets[:, 0], kind="stable")]

@@ -15,7 +15,6 @@ from lml.baselines.mtlmnn import (
     JointProblem,
     MultiTaskLMNN,
     TaskLoss,
-    _row_space,
     _spectral_steps,
     minimize_joint,
     target_table,
@@ -249,18 +248,6 @@ def test_limits(constraint):
         one = MultiTaskLMNN(np.inf, g, constraint=constraint, **EXACT)
         one.fit(X[names == t], y[names == t], tasks=names[names == t])
         np.testing.assert_allclose(alone.metric_matrix(t), one.metric_matrix(t), atol=1e-4)
-
-
-@pytest.mark.parametrize(("n", "n_features"), [(4, 30), (3, 5000)])
-def test_the_span_of_centered_samples_is_told_from_rounding(n, n_features):
-    for seed in range(40):
-        X = np.random.default_rng(seed).normal(size=(n, n_features))
-        rows = X - X.mean(axis=0)
-        basis = _row_space(rows)
-        assert basis.shape == (n - 1, n_features)  # they sum to zero
-        np.testing.assert_allclose(rows @ basis.T @ basis, rows, atol=1e-11)
-    assert _row_space(np.eye(3)[:, :2]) is None  # all there is
-    assert _row_space(np.zeros((4, 3))).tolist() == [[1.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)

@@ -18,12 +18,14 @@ from lifelong_streams import (
     save_and_load,
 )
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.datasets import make_blobs
 from sklearn.neighbors import KNeighborsClassifier
 
 from lml import lifelong
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
+from lml.metrics import FactoredMetric
 from lml.oasis import OASIS
 
 # --- nothing happens when something goes wrong --------------------------------------------
@@ -369,3 +371,27 @@ def test_tags_and_representations():
     assert tags.target_tags.required
     assert "LifelongMetricLearner" in learner._repr_html_()
     assert "n_components=4" in repr(learner)
+
+
+class OnFirstHalf(BaseEstimator):
+    """Compares samples by half of their features only."""
+
+    metric_type = "distance"
+
+    def fit(self, X, y):
+        assert np.isfinite(X).all()
+        self.metric_ = FactoredMetric.from_components(np.eye(X.shape[1])[: X.shape[1] // 2])
+        return self
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_a_task_of_which_the_shared_metric_sees_nothing_is_learned(form):
+    learner = LifelongMetricLearner(OnFirstHalf(), sharing=1.0, random_state=0)
+    X = np.zeros((6, 8))
+    X[:, :4] = np.random.default_rng(0).normal(size=(6, 4))
+    y = [0, 1, 0, 1, 0, 1]
+    learner.partial_fit(X, y, task="first half")
+    others = np.roll(X, 4, axis=1)
+    assert not learner.shared_metric_.apply(others).any()
+    learner.partial_fit(form(others), y, task="second half")
+    assert np.isfinite(learner.metric_matrix("second half")).all()

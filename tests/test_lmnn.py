@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 
 from lml.baselines.mtlmnn import MultiTaskLMNN
-from lml.lmnn import LMNN, _row_space, impostors, lmnn_loss_gradient, target_neighbors
+from lml.lmnn import LMNN, impostors, lmnn_loss_gradient, row_space, target_neighbors
 
 SMALL = LMNN(shrinkage=0.01, max_iter=50)
 
@@ -240,10 +240,12 @@ def test_units_and_shifts_do_not_matter(c):
 def test_the_span_of_centered_samples_is_told_from_rounding(n, n_features):
     for seed in range(40):
         X = np.random.default_rng(seed).normal(size=(n, n_features))
-        coordinates, rows = _row_space(X)
+        X -= X.mean(axis=0)
+        coordinates, rows = row_space(X)
         assert rows.shape == (n - 1, n_features)  # centered samples sum to zero
         np.testing.assert_allclose(rows @ rows.T, np.eye(n - 1), atol=1e-12)
-        np.testing.assert_allclose(coordinates @ rows, X - X.mean(axis=0), atol=1e-11)
+        np.testing.assert_allclose(coordinates @ rows, X, atol=1e-11)
+    assert row_space(np.zeros((4, 3)))[1].tolist() == [[1.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.02])

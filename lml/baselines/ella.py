@@ -694,11 +694,10 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
 
     def _forget_task(self, state: ELLAState, task: Hashable) -> ELLAState:
         """The state without a task; the dictionary is solved for the others."""
-        tasks = {u: record for u, record in state.tasks.items() if u != task}
-        codes = {u: code for u, code in state.codes.items() if u != task}
-        if not tasks:
-            return replace(state, dictionary=None, tasks={}, codes={}, sums=None)
-        return self._solved(state, tasks, codes, state.dictionary, [task])
+        left = super()._forget_task(state, task)
+        if not left.tasks:
+            return replace(left, dictionary=None, sums=None)
+        return self._solved(state, left.tasks, left.codes, state.dictionary, [task])
 
     def recode(self, n_sweeps: int = 1) -> Self:
         """Code all tasks again and solve for the dictionary, n_sweeps times.

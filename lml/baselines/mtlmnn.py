@@ -18,9 +18,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from lml.baselines.pooled import JointMetricsMixin, encode_tasks
-from lml.lmnn import target_neighbors
+from lml.lmnn import row_space, target_neighbors
 from lml.metrics import FactoredMetric
-from lml.utils.linalg import svd
 from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
 from lml.utils.validation import Rule, check_parameters, flag, one_of, real, whole
@@ -401,16 +400,6 @@ def minimize_joint(
 
 
 # book/baselines/mtlmnn.ipynb#is-it-the-minimum
-def _row_space(rows: Floats) -> Floats | None:
-    """Orthonormal rows that span the given (centered) samples; None if they span everything."""
-    n, D = rows.shape
-    _, values, basis = svd(rows)
-    keep = values > max(n, D) * np.finfo(float).eps * values.max(initial=0.0)
-    if keep.all() and len(keep) == D:
-        return None
-    return basis[keep] if keep.any() else np.eye(1, D)
-
-
 def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
     """Mean squared distance of target pairs; of samples from their mean where that is zero."""
     total = 0.0
@@ -630,13 +619,14 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         rows = [X - X.mean(axis=0) for X in rows]  # distances stay
         auto = isinstance(self.scale, str)
         scale = float(1.0 / _mean_square(rows, tables) if auto else self.scale)
-        Q = _row_space(np.concatenate(rows))
+        _, span = row_space(np.concatenate(rows))
+        Q = span if len(span) < span.shape[1] else None  # None: the samples span everything
         rows = [np.sqrt(scale) * (X if Q is None else X @ Q.T) for X in rows]
         losses = [
             TaskLoss(X, own, table, self.push_weight, self.smoothing)
             for X, own, table in zip(rows, codes, tables, strict=True)
         ]
-        bases = [_row_space(X) if 2 * len(X) < X.shape[1] else None for X in rows]
+        bases = [row_space(X)[1] if 2 * len(X) < X.shape[1] else None for X in rows]
         problem = JointProblem(losses, self.shared_penalty, task_penalties, self.constraint, bases)
         return problem, Q, scale
 

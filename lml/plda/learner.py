@@ -251,7 +251,9 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
             # the task joins its family; one that may choose is alone until it has chosen
             sums = state.without(task).sums(self.shared_labels)
             pools = {f: moved_sums(pool, state.n_features, A) for f, pool in sums.items()}
-            family = 0 if self.own_weight != "auto" else known.family if known else -1
+            family = known.family if known else -1
+            if self.own_weight != "auto":  # all tasks are one family
+                family = 0
             one = TaskSums.of([own], self.shared_labels)
             pools[family] = pools[family].plus(own) if family in pools else one
             T = leading_span(mean_scatters(pools.values()), self.regularization, most)
