@@ -66,7 +66,6 @@ def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     return table
 
 
-# book/baselines/mtlmnn.ipynb#the-gradient
 class TaskLoss:
     """Pull and smoothed push of one task, functions of its metric.
 
@@ -160,7 +159,7 @@ class TaskLoss:
 
 # book/baselines/mtlmnn.ipynb#the-gradient
 def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
-    """X' K X with K = diag(row and column sums of Omega) - Omega - Omega'."""
+    """X' K X of eq. (mtlmnn-gradient-task): K is diag(row and column sums) - Omega - Omega'."""
     sums = Omega.sum(axis=0) + Omega.sum(axis=1)
     if Omega.nnz > 0.03 * len(X) ** 2:  # a dense product is faster then
         Omega = Omega.toarray()
@@ -400,7 +399,7 @@ def minimize_joint(
     return best_V, best, float(bound), np.array(history, dtype=float)
 
 
-# book/baselines/mtlmnn.ipynb#is-it-the-minimum
+# book/baselines/mtlmnn.ipynb#the-duality-gap
 def _row_space(rows: Floats) -> Floats | None:
     """Orthonormal rows that span the given (centered) samples; None if they span everything."""
     n, D = rows.shape
