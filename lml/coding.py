@@ -240,6 +240,25 @@ class CodingResult:
     step: float
 
 
+def _check_solver(
+    init: ArrayLike, step: float, tol: float, max_iter: int, scale: float | None
+) -> Floats:
+    """The first iterate as an array; an error if a number is out of range."""
+    real(0, above=True).check("step", step)
+    real(0).check("tol", tol)
+    whole(0).check("max_iter", max_iter)
+    optional(real(0)).check("scale", scale)
+    return check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
+
+
+def _check_finite_start(objective: float, scale: float) -> None:
+    if not np.isfinite([objective, scale]).all():
+        raise ValueError(
+            f"the objective at init is {objective} and scale is {scale}: both must be"
+            " finite; rescale the problem"
+        )
+
+
 # book/coding.ipynb#when-to-stop-a-certificate
 def fista(
     smooth: _Smooth,
@@ -300,22 +319,15 @@ def fista(
     >>> fista(smooth, OffDiagonalL1(1.0), np.zeros((2, 2))).code.round(6).tolist()
     [[1.0, 0.5], [0.5, 2.0]]
     """
-    real(0, above=True).check("step", step)
-    real(0).check("tol", tol)
-    whole(0).check("max_iter", max_iter)
-    optional(real(0)).check("scale", scale)
-    W = check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
+    W = _check_solver(init, step, tol, max_iter, scale)
     if scale is None:
         scale = float(np.linalg.norm(smooth(np.zeros_like(W))[1]))
     history = []
     iterates = fista_iterates(smooth, penalty, W, float(step), restart, affine_gradient)
     for n_iter, (W, value, gradient, last_step, bound) in enumerate(iterates):  # noqa: B007
         history.append(float(value + penalty.value(W)))
-        if n_iter == 0 and not np.isfinite([history[0], scale]).all():
-            raise ValueError(
-                f"the objective at init is {history[0]} and scale is {scale}: both must be"
-                " finite; rescale the problem"
-            )
+        if n_iter == 0:
+            _check_finite_start(history[0], scale)
         # far from a minimizer the bound of (coding-screen) saves the KKT residual
         if 10 * tol * scale < bound < np.inf and n_iter < max_iter:
             continue
@@ -358,6 +370,54 @@ def code_loss(dictionary: Floats, target: FactoredMetric) -> CodeLoss:
         gram=dictionary @ dictionary.T,
         projected=(projected + projected.T) / 2,
         constant=0.5 * target.inner(target),
+    )
+
+
+# book/coding.ipynb#the-package-s-function
+def _check_problem(
+    dictionary: ArrayLike, target: FactoredMetric, code_penalty: float, init: ArrayLike | None
+) -> tuple[Floats, Floats]:
+    """The dictionary and the first code as arrays; an error unless all belong together."""
+    L = check_dense(dictionary, "dictionary", order="C")
+    d = len(L)
+    check_metric(target, "target")
+    if target.n_features != L.shape[1]:
+        raise ValueError(
+            f"target is a metric on {target.n_features} features but dictionary has"
+            f" {L.shape[1]} columns: both must be of the same task"
+        )
+    real(0).check("code_penalty", code_penalty)
+    start = np.zeros((d, d)) if init is None else check_dense(init, "init")
+    if start.shape != (d, d):
+        raise ValueError(
+            f"init has shape {start.shape} but dictionary has {d} rows: use shape ({d}, {d})"
+        )
+    return L, start / 2 + start.T / 2
+
+
+def _check_sizes(L: Floats, target: FactoredMetric, smooth: CodeLoss) -> tuple[float, float]:
+    """||A||_2 and the unit of the KKT residual; an error where squares overflow or vanish."""
+    squares = np.vdot(smooth.gram, smooth.gram) + np.vdot(smooth.projected, smooth.projected)
+    overflow = not np.isfinite(squares + smooth.constant)
+    size = 0.0 if overflow else float(linalg.norm(smooth.gram, 2))
+    rounding = _EPS * size * np.sqrt(2 * smooth.constant)  # of L M L'
+    scale = max(float(np.linalg.norm(smooth.projected)), rounding)
+    if overflow or (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
+        raise ValueError(
+            f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm {target.norm():.1e}:"
+            f" their squares {'overflow' if overflow else 'vanish'}, rescale them"
+        )
+    return size, scale
+
+
+def _warn_of_early_end(result: CodingResult, asked: float, smooth: CodeLoss) -> None:
+    warnings.warn(
+        f"code_metric stopped after {result.n_iter} steps with KKT residual"
+        f" {result.kkt_residual:.2e}; tol asks for {asked:.2e}. The condition number of"
+        f" the problem is {np.linalg.cond(smooth.gram) ** 2:.1e}: raise max_iter, or make the"
+        " rows of dictionary orthonormal (then one soft threshold is exact)",
+        ConvergenceWarning,
+        stacklevel=3,
     )
 
 
@@ -419,40 +479,16 @@ def code_metric(
     >>> code_metric(np.eye(3)[:2], target, code_penalty=0.2).code.round(6).tolist()
     [[2.0, 0.3], [0.3, 1.0]]
     """
-    L = check_dense(dictionary, "dictionary", order="C")
-    d = len(L)
-    check_metric(target, "target")
-    if target.n_features != L.shape[1]:
-        raise ValueError(
-            f"target is a metric on {target.n_features} features but dictionary has"
-            f" {L.shape[1]} columns: both must be of the same task"
-        )
-    real(0).check("code_penalty", code_penalty)
-    start = np.zeros((d, d)) if init is None else check_dense(init, "init")
-    if start.shape != (d, d):
-        raise ValueError(
-            f"init has shape {start.shape} but dictionary has {d} rows: use shape ({d}, {d})"
-        )
-    start = start / 2 + start.T / 2
-
+    L, start = _check_problem(dictionary, target, code_penalty, init)
     smooth = code_loss(L, target)
-    squares = np.vdot(smooth.gram, smooth.gram) + np.vdot(smooth.projected, smooth.projected)
-    overflow = not np.isfinite(squares + smooth.constant)
-    # the residual's unit, at least the rounding of L M L'; the step is 1 / ||A||^2
-    size = 0.0 if overflow else linalg.norm(smooth.gram, 2)
-    rounding = _EPS * size * np.sqrt(2 * smooth.constant)
-    scale = max(float(np.linalg.norm(smooth.projected)), rounding)
-    if overflow or (L.any() and size < _ROOT) or (scale == 0.0 and smooth.projected.any()):
-        raise ValueError(
-            f"dictionary has numbers up to {abs(L).max():.1e}, target has the norm {target.norm():.1e}:"
-            f" their squares {'overflow' if overflow else 'vanish'}, rescale them"
-        )
+    size, scale = _check_sizes(L, target, smooth)
+    penalty = OffDiagonalL1(code_penalty)
     # orthonormal rows: one soft threshold, which FISTA finds optimal without a step
-    if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(d))) <= 1e-10:
-        start = OffDiagonalL1(code_penalty).prox(smooth.projected)
+    if scale == 0.0 or np.max(np.abs(smooth.gram - np.eye(len(L)))) <= 1e-10:
+        start = penalty.prox(smooth.projected)
     result = fista(
         smooth,
-        OffDiagonalL1(code_penalty),
+        penalty,
         start,
         step=max(size, _ROOT) ** -2,
         tol=tol,
@@ -461,12 +497,5 @@ def code_metric(
         affine_gradient=True,
     )
     if not result.converged:
-        warnings.warn(
-            f"code_metric stopped after {result.n_iter} steps with KKT residual"
-            f" {result.kkt_residual:.2e}; tol asks for {tol * scale:.2e}. The condition number of"
-            f" the problem is {np.linalg.cond(smooth.gram) ** 2:.1e}: raise max_iter, or make the"
-            " rows of dictionary orthonormal (then one soft threshold is exact)",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn_of_early_end(result, tol * scale, smooth)
     return replace(result, code=(result.code + result.code.T) / 2)  # symmetric to the last bit

@@ -1,4 +1,4 @@
-# Generated from book/baselines/ella.ipynb by tools/tangle.py: edit the chapter.
+# Generated from book/baselines/ella.ipynb and book/baselines/ella_estimator.ipynb by tools/tangle.py: edit the chapter.
 """ELLA: linear classifiers of tasks that arrive one after another, in one shared dictionary.
 
 A task is learned by logistic regression, its loss is replaced by its second-order expansion,
@@ -290,6 +290,53 @@ def _exact_code(s: Floats, gram: Floats, target: Floats, penalty: float) -> Floa
 
 
 # book/baselines/ella.ipynb#the-cost-of-a-visit
+def solve_dictionary(
+    models: Sequence[QuadraticModel],
+    codes: Sequence[Floats],
+    penalty: float,
+    start: Floats,
+    tol: float = 1e-10,
+) -> Floats:
+    """The dictionary for given codes, by conjugate gradients on the samples.
+
+    Parameters
+    ----------
+    models : list of QuadraticModel
+    codes : list of ndarray (m, k)
+        Codes of the m problems of each model.
+    penalty : float
+        lambda, > 0.
+    start : ndarray of shape (D, k)
+        Where to begin; columns that no code uses become zero.
+    tol : float, default=1e-10
+        Residual relative to the right-hand side.
+
+    Returns
+    -------
+    ndarray of shape (D, k)
+
+    Notes
+    -----
+    Derived in chapter 30 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
+    is formed.
+    """
+    T = sum(map(len, codes))
+    used = np.any(np.vstack(codes), axis=0)
+
+    def product(v: Floats) -> Floats:
+        L = v.reshape(start.shape)
+        bent = sum(model.curve(L @ S.T) @ S for model, S in zip(models, codes))
+        return (bent / T + penalty * L).ravel()
+
+    right = sum((m.curve(m.theta) @ S for m, S in zip(models, codes)), np.zeros_like(start)) / T
+    system = LinearOperator((start.size,) * 2, matvec=product, dtype=float)
+    L, info = cg(system, right.ravel(), (start * used).ravel(), rtol=tol, maxiter=20 * start.size)
+    if info:
+        raise ValueError(f"dictionary_penalty={penalty} is too small for {info} steps: raise it")
+    return L.reshape(start.shape)
+
+
+# book/baselines/ella_estimator.ipynb#running-sums
 class DictionarySums:
     """The running sums A and b of the normal equations, in blocks.
 
@@ -343,54 +390,7 @@ class DictionarySums:
         return vector.reshape(self.shape, order="F")
 
 
-# book/baselines/ella.ipynb#the-cost-of-a-visit
-def solve_dictionary(
-    models: Sequence[QuadraticModel],
-    codes: Sequence[Floats],
-    penalty: float,
-    start: Floats,
-    tol: float = 1e-10,
-) -> Floats:
-    """The dictionary for given codes, by conjugate gradients on the samples.
-
-    Parameters
-    ----------
-    models : list of QuadraticModel
-    codes : list of ndarray (m, k)
-        Codes of the m problems of each model.
-    penalty : float
-        lambda, > 0.
-    start : ndarray of shape (D, k)
-        Where to begin; columns that no code uses become zero.
-    tol : float, default=1e-10
-        Residual relative to the right-hand side.
-
-    Returns
-    -------
-    ndarray of shape (D, k)
-
-    Notes
-    -----
-    Derived in chapter 30 (baselines/ella), eqs. (ella-normal) and (ella-operator). No (D, D) array
-    is formed.
-    """
-    T = sum(map(len, codes))
-    used = np.any(np.vstack(codes), axis=0)
-
-    def product(v: Floats) -> Floats:
-        L = v.reshape(start.shape)
-        bent = sum(model.curve(L @ S.T) @ S for model, S in zip(models, codes))
-        return (bent / T + penalty * L).ravel()
-
-    right = sum((m.curve(m.theta) @ S for m, S in zip(models, codes)), np.zeros_like(start)) / T
-    system = LinearOperator((start.size,) * 2, matvec=product, dtype=float)
-    L, info = cg(system, right.ravel(), (start * used).ravel(), rtol=tol, maxiter=20 * start.size)
-    if info:
-        raise ValueError(f"dictionary_penalty={penalty} is too small for {info} steps: raise it")
-    return L.reshape(start.shape)
-
-
-# book/baselines/ella.ipynb#the-class
+# book/baselines/ella_estimator.ipynb#what-is-kept-and-what-a-file-holds
 @dataclass(frozen=True, kw_only=True)
 class ELLATask(Record):
     """What `ELLA` keeps of a task, its samples included.
@@ -434,7 +434,7 @@ class ELLAState(LearnerState):
     sums: DictionarySums | None = None
 
 
-# book/baselines/ella.ipynb#the-class
+# book/baselines/ella_estimator.ipynb#what-is-kept-and-what-a-file-holds
 def _restored_task(*, classes: tuple[Any, ...], y: Indices, **parts: Any) -> ELLATask:
     """The record of a task; an error unless its classes fit its samples and problems."""
     table, numbers = sort_classes(classes)
@@ -473,7 +473,7 @@ def _restored_state(**parts: Any) -> ELLAState:
     return state
 
 
-# book/baselines/ella.ipynb#the-class
+# book/baselines/ella_estimator.ipynb#what-is-kept-and-what-a-file-holds
 _MODEL = RecordField(
     QuadraticModel,
     {
@@ -515,7 +515,7 @@ _SUMS = RecordField(
 )
 
 
-# book/baselines/ella.ipynb#the-class
+# book/baselines/ella_estimator.ipynb#the-class
 class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
     """Linear classifiers of tasks that arrive one after another, theta_t = L s_t.
 
@@ -603,6 +603,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         self.solver = solver
         self.random_state = random_state
 
+    # book/baselines/ella_estimator.ipynb#a-visit
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -730,6 +731,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         loss = np.concatenate(losses) + self.code_penalty * np.abs(codes).sum(1)
         return float(np.mean(loss) + self.dictionary_penalty * np.sum(L * L))
 
+    # book/baselines/ella_estimator.ipynb#reading-a-task
     @property
     def dictionary_(self) -> Floats:
         """L, of shape (n_features, n_components); columns that no task uses are zero."""
@@ -823,7 +825,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
         )
 
 
-# book/baselines/ella.ipynb#the-class
+# book/baselines/ella_estimator.ipynb#a-visit
 def _moved_sums(
     before: ELLAState, after: ELLAState, shape: tuple[int, ...], changed: Collection[Hashable]
 ) -> DictionarySums:

@@ -65,7 +65,6 @@ def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     return table
 
 
-# book/baselines/mtlmnn.ipynb#the-gradient
 class TaskLoss:
     """Pull and smoothed push of one task, functions of its metric.
 
@@ -159,7 +158,7 @@ class TaskLoss:
 
 # book/baselines/mtlmnn.ipynb#the-gradient
 def _quadratic_form(X: Floats, Omega: Matrix) -> Floats:
-    """X' K X with K = diag(row and column sums of Omega) - Omega - Omega'."""
+    """X' K X of eq. (mtlmnn-gradient-task): K is diag(row and column sums) - Omega - Omega'."""
     sums = Omega.sum(axis=0) + Omega.sum(axis=1)
     if Omega.nnz > 0.03 * len(X) ** 2:  # a dense product is faster then
         Omega = Omega.toarray()
@@ -399,7 +398,7 @@ def minimize_joint(
     return best_V, best, float(bound), np.array(history, dtype=float)
 
 
-# book/baselines/mtlmnn.ipynb#is-it-the-minimum
+# book/baselines/mtlmnn.ipynb#the-duality-gap
 def _mean_square(rows: Sequence[Floats], tables: Sequence[Indices]) -> float:
     """Mean squared distance of target pairs; of samples from their mean where that is zero."""
     total = 0.0
