@@ -10,21 +10,12 @@ import threading
 
 import linkcheck
 import pdf
-import pdf_pack
 import pytest
 import site_check
 import typeset
 from browser import browser_path, launch, open_page, serve
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import (
-    ArrayObject,
-    ByteStringObject,
-    DictionaryObject,
-    IndirectObject,
-    NameObject,
-    StreamObject,
-    TextStringObject,
-)
+from pypdf.generic import DictionaryObject, NameObject, TextStringObject
 from tangle import ROOT
 
 in_browser = pytest.mark.skipif(browser_path() is None, reason="no Chromium on this machine")
@@ -162,23 +153,6 @@ def test_chapters_are_bound_with_links_between_them(site, tmp_path, capsys, monk
     assert (folder / pdf.VOLUME).read_bytes()[:5] == b"%PDF-"
 
 
-def texts(element):
-    """The runs of text of an element: the number of the page, and that of the text on it."""
-    for kid in pdf.many(element, "/K"):
-        if isinstance(kid, int):
-            yield element.raw_get("/Pg").idnum, kid
-        elif kid.get("/Type") == "/MCR":
-            yield kid.raw_get("/Pg").idnum, kid["/MCID"]
-
-
-def elements(tree):
-    """All elements of a tree of tags."""
-    for kid in pdf.many(tree, "/K"):
-        if isinstance(kid, dict) and "/S" in kid:
-            yield kid
-            yield from elements(kid)
-
-
 @in_browser
 def test_the_tags_of_the_chapters_are_one_tree(site, tmp_path):
     table = "<table><tr><th>{0}</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
@@ -186,12 +160,11 @@ def test_the_tags_of_the_chapters_are_one_tree(site, tmp_path):
     links = '<p><a href="b.html">there</a> <a href="#end">below</a>'
     folder = site(
         a=f'{table.format("head of a")}{links}{break_page}<h2 id="end">The end</h2>',
-        b=f'<p><a href="a.html">back</a>{"many words " * 2000}{table.format("head of b")}',
+        b=f'<p><a href="a.html">back</a>{break_page}{table.format("head of b")}',
     )
     pdf.main(["a", "b", "--site", str(folder), "--out", str(tmp_path / "out")])
     volume = PdfReader(tmp_path / "out" / pdf.VOLUME)
     tree = volume.root_object["/StructTreeRoot"]
-    assert {kid.idnum for kid in tree["/K"]} <= set(volume.xref_objStm)  # compressed
     assert volume.root_object["/MarkInfo"]["/Marked"]
     assert [document.get_object()["/S"] for document in tree["/K"]] == ["/Document"] * 3
     numbers = tree["/ParentTree"]["/Nums"]
@@ -199,15 +172,12 @@ def test_the_tags_of_the_chapters_are_one_tree(site, tmp_path):
     assert list(places) == sorted(places) == list(range(tree["/ParentTreeNextKey"]))
     for page in volume.pages:
         for mark, element in enumerate(places[page["/StructParents"]].get_object()):
-            assert (page.indirect_reference.idnum, mark) in texts(element.get_object())
+            assert element["/Pg"] == page
+            assert mark in pdf.many(element.get_object(), "/K")
         for link in page.get("/Annots", []):
             element = places[link.get_object()["/StructParent"]].get_object()
             said = [kid for kid in pdf.many(element, "/K") if isinstance(kid, dict)]
             assert link.get_object() in [kid["/Obj"] for kid in said if "/Obj" in kid]
-    cells = [one for one in elements(tree) if one["/S"] in {"/TH", "/TD"}]
-    assert [len(list(texts(one))) for one in cells] == [1] * 8
-    assert not any(list(elements(one)) for one in cells)  # a cell has its text at once
-    assert any(len({page for page, _ in texts(one)}) > 1 for one in elements(tree))
     names = tree["/IDTree"]["/Names"]
     assert len(names) == 8
     for name, element in zip(names[::2], names[1::2], strict=True):
@@ -215,55 +185,32 @@ def test_the_tags_of_the_chapters_are_one_tree(site, tmp_path):
         assert element.get_object()["/S"] == "/TH"
 
 
-@pytest.fixture
-def tagged():
-    """A volume of three pages, 700 tags that name one another, a picture and a gap."""
+def test_the_volume_is_written_small_and_whole(tmp_path):
+    """A thousand tags, each of its own: their objects share compressed streams."""
     writer = PdfWriter()
-    writer.add_metadata({"/Title": "A book"})
-    for _ in range(3):
-        page = writer.add_blank_page(200, 300)
-        writer.add_outline_item(title="A part (of it)", page_number=page)
+    writer.add_blank_page(100, 70)
+    writer.add_outline_item(title="A part (of it)", page_number=0)
     above = writer.root_object.indirect_reference
-    for number in range(700):
-        said = TextStringObject(f"\\{number}) \u03b1\n")
-        tag = {"/S": NameObject("/P"), "/P": above, "/Alt": said}
-        tag["/ID"] = ByteStringObject(bytes([number % 256, 0, 10]))
-        above = writer._add_object(
-            DictionaryObject({NameObject(key): value for key, value in tag.items()})
-        )
-    picture = StreamObject()
-    picture.set_data(bytes(range(256)))
-    writer.root_object[NameObject("/Tags")] = ArrayObject([writer._add_object(picture), above])
-    writer._objects[above.idnum - 400] = None  # as a duplicate that was removed
-    return writer
-
-
-def test_a_packed_file_holds_what_the_plain_one_holds(tagged, tmp_path):
-    tagged.write(tmp_path / "plain.pdf")
-    pdf_pack.write_packed(tagged, tmp_path / "packed.pdf")
-    plain, packed = (PdfReader(tmp_path / f"{n}.pdf", strict=True) for n in ("plain", "packed"))
-    assert packed.metadata == plain.metadata == {"/Title": "A book"} | plain.metadata
-    assert [item["/Title"] for item in packed.outline] == ["A part (of it)"] * 3
-    assert [page.mediabox for page in packed.pages] == [page.mediabox for page in plain.pages]
-    assert packed.root_object["/Tags"][0].get_data() == bytes(range(256))
-    count = 0
-    for number, thing in enumerate(tagged._objects, 1):
-        if thing is None:
-            continue
-        there = [IndirectObject(number, 0, r).get_object() for r in (plain, packed)]
-        assert pdf_pack.written(there[0]) == pdf_pack.written(there[1])
-        count += isinstance(thing, DictionaryObject) and "/Alt" in thing
-    assert count == 699
-    assert (
-        packed.trailer["/Size"] == len(tagged._objects) + 1 + 3 + 1
-    )  # three streams and the table
-
-
-def test_a_packed_file_is_small(tagged, tmp_path):
-    tagged.write(tmp_path / "plain.pdf")
-    pdf_pack.write_packed(tagged, tmp_path / "packed.pdf")
-    plain, packed = ((tmp_path / f"{n}.pdf").stat().st_size for n in ("plain", "packed"))
-    assert packed < plain / 6
+    for number in range(1000):
+        said = {
+            "/S": NameObject("/P"),
+            "/P": above,
+            "/Alt": TextStringObject(f"\\{number}) \u03b1"),
+        }
+        above = writer._add_object(DictionaryObject({NameObject(k): v for k, v in said.items()}))
+    writer.root_object[NameObject("/Last")] = above
+    writer.write(tmp_path / "plain.pdf")
+    pdf.write_small(writer, tmp_path / "small.pdf")
+    plain, small = (PdfReader(tmp_path / f"{name}.pdf", strict=True) for name in ("plain", "small"))
+    assert [item["/Title"] for item in small.outline] == ["A part (of it)"]
+    assert small.pages[0].mediabox == plain.pages[0].mediabox
+    tags = plain.root_object["/Last"], small.root_object["/Last"]
+    for number in reversed(range(1000)):
+        assert tags[1]["/Alt"] == tags[0]["/Alt"] == f"\\{number}) \u03b1"
+        tags = tuple(tag["/P"] for tag in tags)
+    assert tags[1]["/Type"] == "/Catalog"
+    size = {name: (tmp_path / f"{name}.pdf").stat().st_size for name in ("plain", "small")}
+    assert size["small"] < size["plain"] / 5
 
 
 @in_browser

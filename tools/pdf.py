@@ -3,8 +3,8 @@
 Headless Chromium prints each page with the style for paper (book/_static/lml.css): equations,
 fonts, an outline of the sections and tags come along. pypdf binds the files: links from chapter
 to chapter lead to pages of the volume, chapters and sections are its bookmarks, their tags become
-one tree, and a list of contents stands in front. tools/pdf_pack.py writes it small. The site gets a
-link to the volume beside its downloads.
+one tree, and a list of contents stands in front. The site gets a link to the volume beside its
+downloads.
 
 Usage: ``python tools/pdf.py [--site _build/html] [--out _build/pdf] [NAME ...]``. Names of pages
 limit the volume to them.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import argparse
 import html
+import io
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urlparse
 
+import pikepdf
 import yaml
 from browser import browser_path, launch, open_page, serve
-from pdf_pack import write_packed
 from playwright.sync_api import Page
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import (
@@ -193,15 +194,10 @@ class Tags:
     def add(self, reader: PdfReader, pages: list[PageObject]) -> None:
         """Take in the tags of a chapter whose pages are in the volume already."""
         theirs = reader.root_object["/StructTreeRoot"]
-        moved: dict[int, IndirectObject] = {}
-        lift_text(theirs["/K"], moved)
-        numbers, places = theirs["/ParentTree"]["/Nums"][::2], theirs["/ParentTree"]["/Nums"][1::2]
-        for place in places:
-            if isinstance(texts := place.get_object(), ArrayObject):  # of a page, not of a link
-                texts[:] = [moved.get(text.idnum, text) for text in texts]
         document = theirs["/K"].clone(self.writer)  # its pages are those of the volume
         document[NameObject("/P")] = self.here
         self.documents.append(document.indirect_reference)
+        numbers, places = theirs["/ParentTree"]["/Nums"][::2], theirs["/ParentTree"]["/Nums"][1::2]
         for number, place in zip(numbers, places, strict=True):
             self.places += [NumberObject(self.next + number), place.clone(self.writer)]
         for page, printed in zip(pages, reader.pages, strict=True):
@@ -244,38 +240,12 @@ class Tags:
         self.writer.root_object[NameObject("/StructTreeRoot")] = self.here
 
 
-def lift_text(element: DictionaryObject, moved: dict[int, IndirectObject]) -> None:
-    """Let the text below an element be its own.
-
-    Chromium gives each run of text an element that says nothing, 420,000 in the volume. Their
-    numbers come into `moved`, with the elements that their text belongs to from now on.
-    """
-    kids = ArrayObject()
-    for kid in many(element, "/K"):
-        if not isinstance(kid, DictionaryObject) or "/S" not in kid:
-            kids.append(kid)
-        elif not is_text(kid):
-            lift_text(kid, moved)
-            kids.append(kid.indirect_reference)
-        else:
-            moved[kid.indirect_reference.idnum] = element.indirect_reference
-            page = kid.raw_get("/Pg")
-            if element.setdefault(NameObject("/Pg"), page) == page:
-                kids += many(kid, "/K")
-            else:  # a paragraph that ends on another page
-                there = {"/Type": NameObject("/MCR"), "/Pg": page, "/MCID": many(kid, "/K")[0]}
-                kids.append(DictionaryObject({NameObject(k): v for k, v in there.items()}))
-    if kids:
-        element[NameObject("/K")] = kids
-
-
-def is_text(element: DictionaryObject) -> bool:
-    """Whether an element is a run of text, and nothing is said about it."""
-    return (
-        element["/S"] == "/NonStruct"
-        and element.keys() <= {"/Type", "/S", "/P", "/Pg", "/K"}
-        and [type(kid) for kid in many(element, "/K")] == [NumberObject]
-    )
+def write_small(writer: PdfWriter, path: Path) -> None:
+    """Write the volume; its small objects, most of them tags, stand in compressed streams."""
+    plain = io.BytesIO()
+    writer.write(plain)
+    with pikepdf.open(plain) as volume:
+        volume.save(path, object_stream_mode=pikepdf.ObjectStreamMode.generate)
 
 
 def many(element: DictionaryObject, key: str) -> list[PdfObject]:
@@ -355,7 +325,7 @@ def main(argv: list[str] | None = None) -> int:
         front = print_contents(page, base, chapters, out)
     writer, lost = bind(front, chapters, base)
     volume = out / VOLUME
-    write_packed(writer, volume)
+    write_small(writer, volume)
     if not options.names:
         link_from_site(site, volume)
     seconds = time.perf_counter() - began
