@@ -528,7 +528,7 @@ ABLATIONS = {
         column="dictionary", parts=lambda tasks: DICTIONARIES, run=_run_size,
     ),
     "tasks": Ablation(
-        datasets=_TABLES, systems={"oasis": _PLAIN["oasis"]}, row_type=StepRow,
+        datasets=_TABLES, systems=_PLAIN, row_type=StepRow,
         column="policy", parts=lambda tasks: POLICIES, run=_run_tasks,
     ),
 }  # fmt: skip
