@@ -538,11 +538,11 @@ def accuracy(
     >>> accuracy([1, ("b", 2), "1"], [1, ("b", 2), 1], sample_weight=[1, 1, 2])
     0.5
     """
-    guesses = as_labels(predicted)
+    answers = as_labels(predicted)
     labels = as_labels(y)
-    check_consistent_length(guesses, labels, sample_weight)
+    check_consistent_length(answers, labels, sample_weight)
     if not len(labels):
         raise ValueError("y has 0 labels, whose accuracy is not defined: give at least one")
-    hits = np.array([a == b for a, b in zip(guesses, labels, strict=True)], dtype=float)
+    hits = np.array([a == b for a, b in zip(answers, labels, strict=True)], dtype=float)
     weights = None if sample_weight is None else check_weights(sample_weight)
     return float(np.average(hits, weights=weights))

@@ -265,7 +265,7 @@ def test_off_diagonal_learners_take_k_of_what_they_are_compared_with(small):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_steps_are_those_of_a_stream_and_begin_with_the_base_learner_alone(small, policy):
-    rows = [r for r in run(small, "tasks") if r["old_tasks"] == policy]
+    rows = [r for r in run(small, "tasks") if r["policy"] == policy]
     tasks = load_digits_tasks(random_state=0)
     base = OASIS(**OWN)
     for t in tasks:
@@ -354,7 +354,7 @@ def test_the_command_line_says_what_is_missing(tmp_path):
 def test_a_row_has_the_columns_of_its_unit():
     t = load_digits_tasks(random_state=0)[0]
     unit = Unit("digits", 1, "s", "no samples", OWN, 3)
-    row = vars(StepRow(**unit.columns(t), error=0.25, old_tasks="no samples", n_learnt=2))
+    row = vars(StepRow(**unit.columns(t), error=0.25, policy="no samples", n_learnt=2))
     assert (row["dataset"], row["split"], row["system"], row["task"]) == ("digits", 1, "s", "0-1")
     assert (row["error"], row["n_neighbors"], row["n_learnt"]) == (0.25, 3, 2)
     assert (row["n_train"], row["n_test"]) == (len(t.y_train), len(t.y_test))
@@ -386,7 +386,7 @@ def test_committed_results_are_complete_and_fit_the_runners(name, dataset):
                 if (r["split"], r["system"]) == (split, system)}  # fmt: skip
         parameters, k = ablation.given(dataset, int(split), system, RESULTS)
         assert made == {(json.dumps(parameters), str(k))}
-    kinds = {"size": ("dictionary", DICTIONARIES), "tasks": ("old_tasks", POLICIES)}
+    kinds = {"size": ("dictionary", DICTIONARIES), "tasks": ("policy", POLICIES)}
     column, parts = kinds.get(name, ("dictionary", [None]))
     for system in ablation.systems:
         for part in parts:

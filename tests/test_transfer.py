@@ -32,9 +32,9 @@ from lml.studies.transfer import (
     follow_alone,
     follow_class_means,
     follow_grid,
-    follow_honest,
     follow_joint,
     follow_learner,
+    follow_without_ruined,
     load_ruined_tasks,
     load_speaker_tasks,
     ordered_tasks,
@@ -215,8 +215,8 @@ def test_class_means_of_other_tasks_are_asked_for_as_references():
 
 
 @pytest.mark.parametrize("ways", [[], {"pull": 1.0}, None])
-def test_ways_to_enrol_that_are_no_list_are_named(ways):
-    with pytest.raises(ValueError, match=r"enrolled is .*give a list"):
+def test_ways_to_take_references_that_are_no_list_are_named(ways):
+    with pytest.raises(ValueError, match=r"ref_ways is .*give a list"):
         follow_learner([LifelongPLDA(20)], TASKS, Protocol(load_digits_tasks), 0, ways)
 
 
@@ -385,6 +385,22 @@ def test_no_task_of_a_ruined_stream_ends_worse_than_on_its_own_beyond_noise(data
         assert np.all((own - keyed)[:, honest].mean(axis=0) > 2)  # points that joined labels give
 
 
+@pytest.mark.parametrize("dataset", STUDIES["harm"].datasets)
+def test_ruined_tasks_take_nothing_from_the_others_beyond_two_standard_errors(dataset):
+    rows = read_rows(RESULTS / f"transfer-shared-{dataset}.csv")
+    names = rows[0]["tasks"].split()
+    honest = [n for n, name in enumerate(names) if name not in RUINED]
+    system = "OASIS, as it comes"
+    ends = error_matrices(rows, system)[:, -1, honest]
+    clean = read_rows(RESULTS / f"transfer-harm-{dataset}.csv")
+    assert clean[0]["tasks"].split() == names
+    without = error_matrices(clean, f"{system}, no ruin")[:, -1]
+    assert np.isnan(np.delete(without, honest, axis=1)).all()
+    lost = ends - without[:, honest]
+    assert len(lost) == 20
+    assert np.all(lost.mean(axis=0) < 2 * lost.std(axis=0, ddof=1) / np.sqrt(20) + 1e-9)
+
+
 def test_what_ruins_a_task_is_the_same_for_all_its_rows_and_leaves_the_task_alone():
     task = load_digits_tasks(random_state=0)[2]
     before = task.X_train.copy(), task.y_train.copy()
@@ -427,7 +443,7 @@ def test_a_stream_without_its_ruined_tasks_is_that_of_the_honest_ones():
     tasks = load_digits_tasks(random_state=0)
     ruined = [ruined_task(tasks[0], how, np.random.default_rng(0)) for how in RUINED[:2]]
     follow = partial(follow_learner, [LifelongPLDA(64)])
-    found = follow_honest(follow, [ruined[0], *tasks[:2], ruined[1], tasks[2]], DIGITS, 0)
+    found = follow_without_ruined(follow, [ruined[0], *tasks[:2], ruined[1], tasks[2]], DIGITS, 0)
     plain = follow(tasks[:3], DIGITS, 0)
     assert np.isnan(found[0].errors).all()
     assert [step.errors[1] for step in found[1:]] == [plain[n].errors[0] for n in (0, 1, 1, 2)]

@@ -101,7 +101,7 @@ class SizeRow(_Result):
 class StepRow(_Result):
     """Error on one task after one number of learned tasks."""
 
-    old_tasks: str  # a key of POLICIES
+    policy: str  # a key of POLICIES
     n_learnt: int  # 0: the base learner alone
 
 
@@ -462,7 +462,7 @@ def _run_tasks(unit: Unit) -> list[StepRow]:
     learner = POLICIES[unit.part](base, random_state=unit.split, **STEP_SIZE)
     stream = evaluate_stream(learner, tasks, n_neighbors=unit.n_neighbors)
     return [
-        StepRow(**unit.columns(t), error=round(error, 6), old_tasks=unit.part, n_learnt=n_learnt)
+        StepRow(**unit.columns(t), error=round(error, 6), policy=unit.part, n_learnt=n_learnt)
         for n_learnt, errors in enumerate([alone, *stream.errors.tolist()])
         for t, error in zip(tasks[: n_learnt or None], errors)
     ]
@@ -528,8 +528,8 @@ ABLATIONS = {
         column="dictionary", parts=lambda tasks: DICTIONARIES, run=_run_size,
     ),
     "tasks": Ablation(
-        datasets=_TABLES, systems={"oasis": _PLAIN["oasis"]}, row_type=StepRow,
-        column="old_tasks", parts=lambda tasks: POLICIES, run=_run_tasks,
+        datasets=_TABLES, systems=_PLAIN, row_type=StepRow,
+        column="policy", parts=lambda tasks: POLICIES, run=_run_tasks,
     ),
 }  # fmt: skip
 

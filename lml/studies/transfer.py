@@ -80,10 +80,10 @@ __all__ = [
     "follow_alone",
     "follow_class_means",
     "follow_grid",
-    "follow_honest",
     "follow_joint",
     "follow_learner",
     "follow_table",
+    "follow_without_ruined",
     "load_ruined_tasks",
     "load_speaker_tasks",
     "ordered_tasks",
@@ -518,19 +518,19 @@ def follow_learner(
     raw: Sequence[Task],
     protocol: Protocol,
     seed: int,
-    enrolled: Sequence[Mapping[str, float]] = ({},),
+    ref_ways: Sequence[Mapping[str, float]] = ({},),
 ) -> list[Step]:
     """Every step of a stream learned by lifelong learners, of which validation chooses one.
 
-    `variants` are unfitted learners that differ in their parameters; `enrolled` are ways to
-    enrol the references, of which validation chooses one as well; {} leaves these as they are.
+    `variants` are unfitted learners that differ in their parameters; `ref_ways` are ways to
+    use the references, of which validation chooses one as well; {} leaves these as they are.
     """
-    if not enrolled or isinstance(enrolled, Mapping):
-        raise ValueError(f"enrolled is {enrolled!r}: give a list of ways, [{{}}] leaves references")
+    if not ref_ways or isinstance(ref_ways, Mapping):
+        raise ValueError(f"ref_ways is {ref_ways!r}: give a list of ways, [{{}}] leaves references")
     ks = protocol.n_neighbors
     tasks = protocol.final(raw)
     learners = [prepared(variant, seed) for variant in variants]
-    n_choices = len(learners) * len(enrolled) * len(ks)
+    n_choices = len(learners) * len(ref_ways) * len(ks)
     tables = []
     steps = []
     for n, task in enumerate(tasks):
@@ -544,21 +544,21 @@ def follow_learner(
             tried = copy.deepcopy(before) or learners  # of folds: copies that see the other folds
             for one in tried if before else []:
                 one.partial_fit(part.X_train, part.y_train, task=task.name)
-            ways = [_enrolled_errors(one, part, "validation", ks, enrolled) for one in tried]
+            ways = [_reference_errors(one, part, "validation", ks, ref_ways) for one in tried]
             held_out.append(ways)
-        tables.append(np.mean(held_out or [[[[0.0]]]], axis=0))  # learners x enrolled x ks
+        tables.append(np.mean(held_out or [[[[0.0]]]], axis=0))  # learners x ref_ways x ks
         (i, p, j), validation_error = best_setting(tables)
         seconds = time.perf_counter() - begun
-        way = enrolled[p]
+        way = ref_ways[p]
         # of a long stream, each task is asked about on arrival and all of them at the end
         asked = [n] if len(tasks) > 50 and n + 1 < len(tasks) else range(n + 1)
         errors = np.full(len(tasks), np.nan)
         for t in asked:
-            errors[t] = _enrolled_errors(learners[i], tasks[t], "test", [ks[j]], [way])[0][0]
+            errors[t] = _reference_errors(learners[i], tasks[t], "test", [ks[j]], [way])[0][0]
         step = Step(
             errors=errors.tolist(),
             validation_error=validation_error,
-            parameters={"variant": i, "n_neighbors": ks[j], **(way if len(enrolled) > 1 else {})},
+            parameters={"variant": i, "n_neighbors": ks[j], **(way if len(ref_ways) > 1 else {})},
             seconds=seconds,
             state_bytes=learners[i].state_nbytes_,
         )
@@ -567,10 +567,10 @@ def follow_learner(
 
 
 # book/streams.ipynb#learners-and-joint-models
-def _enrolled_errors(
-    learner: Any, task: Task, part: str, ks: Sequence[int], enrolled: Sequence[Mapping[str, float]]
+def _reference_errors(
+    learner: Any, task: Task, part: str, ks: Sequence[int], ref_ways: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
-    """Errors of a learner on a part of a known task for each way to enrol and each k.
+    """Errors of a learner on a part of a known task for each way to use references and each k.
 
     A way has the amount of `shrink_references` ("pull") and its weight of all tasks ("common"), and
     whether the class means of other tasks are references, too ("others").
@@ -579,7 +579,7 @@ def _enrolled_errors(
     metric = learner.task_metric(task.name)
     metric = metric.psd() if kind == "distance" else metric
     errors = []
-    for way in enrolled:
+    for way in ref_ways:
         references = task.X_train
         labels = task.y_train
         if "pull" in way:
@@ -743,7 +743,7 @@ _CHOICE: _Systems = {
     **{name: partial(follow_learner, [learner]) for name, learner in _OURS.items()},
     **{
         f"{name}, enrolled": partial(
-            follow_learner, [learner], enrolled=_MEANS if learner.shared_labels else _PULLS
+            follow_learner, [learner], ref_ways=_MEANS if learner.shared_labels else _PULLS
         )
         for name, learner in _OURS.items()
     },
@@ -754,7 +754,7 @@ _CHOICE: _Systems = {
 def _in_coordinates(
     bases: Sequence[Any],
     weights: Sequence[float],
-    enrolled: Sequence[Mapping[str, float]] = ({},),
+    ref_ways: Sequence[Mapping[str, float]] = ({},),
     shared_labels: bool = False,
 ) -> Callable[..., list[Step]]:
     """Base learners and weights of what is shared, of which validation chooses; nothing is cut."""
@@ -762,7 +762,7 @@ def _in_coordinates(
     variants = [
         clone(whole).set_params(base_learner=base, sharing=m) for m in weights for base in bases
     ]
-    return partial(follow_learner, variants, enrolled=enrolled)
+    return partial(follow_learner, variants, ref_ways=ref_ways)
 
 
 _BASES: dict[str, list[Any]] = {
@@ -786,7 +786,7 @@ class _NothingLearned(BaseEstimator):
 def follow_class_means(raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """The last step of a stream in which the mean of a class is its one reference."""
     learner = LifelongMetricLearner(_NothingLearned(), sharing=0.0)
-    steps = follow_learner([learner], raw, protocol, seed, enrolled=[{"pull": 1.0}])
+    steps = follow_learner([learner], raw, protocol, seed, ref_ways=[{"pull": 1.0}])
     return _at_the_end(steps[-1])
 
 
@@ -829,7 +829,7 @@ def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: in
 
 
 # book/streams.ipynb#systems-and-studies
-def follow_honest(
+def follow_without_ruined(
     follow: Callable[..., list[Step]], raw: Sequence[Task], protocol: Protocol, seed: int
 ) -> list[Step]:
     """Every step of a stream without its ruined tasks, which are neither learned nor asked."""
@@ -846,13 +846,18 @@ def follow_honest(
 # book/streams.ipynb#systems-and-studies
 _GUARDED: _Systems = {
     "on its own": partial(follow_alone, LifelongPLDA(617)),
-    "own choice, keyed, no ruin": partial(follow_honest, _CHOICE["own choice, keyed"]),
+    "own choice, keyed, no ruin": partial(follow_without_ruined, _CHOICE["own choice, keyed"]),
+}
+_WITHOUT: _Systems = {
+    "OASIS, as it comes, no ruin": partial(
+        follow_without_ruined, _COORDINATES["OASIS, as it comes"]
+    ),
 }
 #: System name to what follows a stream: (tasks, protocol, seed) to steps.
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
     **_MAIN, **_PARTS, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
-    **_COORDINATES,
+    **_COORDINATES, **_WITHOUT,
 }  # fmt: skip
 
 
@@ -909,6 +914,7 @@ STUDIES = {
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
+    "harm": Study(("isolet-ruined", "usps-ruined"), tuple(_WITHOUT)),
 }  # fmt: skip
 
 
