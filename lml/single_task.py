@@ -91,12 +91,16 @@ class TaskMetricsMixin(DocumentedMixin):
         Derived in chapter 35 (single_task), eq. (single-task-score).
         """
         now = copy.copy(self)  # no other thread changes it
-        metric = now.task_metric(task)
+        metric = now._pair_metric(task)
         left, right = check_pairs(now, pairs, metric.n_features)
         if now.metric_type_ == "similarity":
             return metric.paired(left, right)
         gaps = left - right
         return -metric.psd()._paired(gaps, gaps)
+
+    def _pair_metric(self, task: Hashable) -> FactoredMetric:
+        """The metric that scores given pairs of a task."""
+        return self.task_metric(task)
 
     # book/single_task.ipynb#coordinates
     def transform(self, X: MatrixLike, *, task: Hashable, role: str | None = None) -> Floats:
@@ -388,6 +392,11 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         self.learner_ = learner
         self.metric_ = metric.psd() if distance else metric
         return self
+
+    def _pair_metric(self) -> FactoredMetric:
+        """The metric with which the learner scores given pairs of the task."""
+        own = getattr(self.learner_, "_pair_metric", None)
+        return self.metric_ if own is None or self.metric_type == "distance" else own(self.task)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -155,10 +155,13 @@ class TaskMemory(Record):
         Validation loss at the last visit for each own weight and shrinkage that was tried.
     at_chance : bool
         Whether these losses are not significantly below chance level: the task has nothing to give.
+    pair_costs : ndarray of shape (2,), or (0,) where it was not measured
+        Cost of the log-ratios of held-out pairs, with the ridge as noise and without it.
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eq. (plda-code); chapter 24 (plda), eq. (plda-guess).
+    Derived in chapter 23 (plda_memory), eq. (plda-code); chapter 24 (plda), eqs. (plda-guess) and
+    (plda-divisor).
     """
 
     number: int
@@ -168,6 +171,7 @@ class TaskMemory(Record):
     family: int
     losses: Floats
     at_chance: bool
+    pair_costs: Floats
 
     @property
     def n_samples(self) -> int:
@@ -245,7 +249,7 @@ class PLDAState(LearnerState):
 
     # book/plda_memory.ipynb#how-large-it-is
     def nbytes_by_part(self, shared_labels: bool) -> dict[str, int]:
-        """Bytes of each part of the state, counted."""
+        """Bytes of each part of the state, counted but for the two costs of pairs of each task."""
         moments = [memory.moments for memory in self.tasks.values()]
         sums = [pool.total for pool in self.sums(shared_labels).values()]
         joined = [pool.joined for pool in self.sums(shared_labels).values() if pool.joined]
@@ -276,6 +280,7 @@ def mean_scatters(pools: Iterable[TaskSums]) -> Scatters:
 _NUMBER = ValueField(whole(0))
 _SIZE = ValueField(whole(1))
 _POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
+_COSTS = Rule(lambda costs: len(costs) in (0, 2) and bool((costs >= 0).all()), "two costs, or none")
 _SHARES = Rule(
     lambda losses: bool(losses.size and 0 <= losses.min() <= losses.max() <= 1), "shares"
 )
@@ -302,6 +307,7 @@ _MEMORY = RecordField(
         "family": _NUMBER,
         "losses": ArrayField((None, None), rule=_SHARES),
         "at_chance": ValueField(flag()),
+        "pair_costs": ArrayField((None,), rule=_COSTS),
     },
 )
 
