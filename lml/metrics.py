@@ -983,16 +983,11 @@ class MetricLearnerMixin(DocumentedMixin, ClassNamePrefixFeaturesOutMixin, Trans
         Derived in chapter 3 (metrics), eqs. (metrics-similarity) and (metrics-distance).
         """
         check_is_fitted(self, "metric_")
-        metric = self._pair_metric()
-        left, right = check_pairs(self, pairs, metric.n_features)
+        left, right = check_pairs(self, pairs, self.metric_.n_features)
         if self.metric_type == "similarity":
-            return metric.paired(left, right)
+            return self.metric_.paired(left, right)
         gaps = left - right
-        return -metric._paired(gaps, gaps)
-
-    def _pair_metric(self) -> FactoredMetric:
-        """The metric that scores given pairs."""
-        return self.metric_
+        return -self.metric_._paired(gaps, gaps)
 
     @available_if(_learns_distance)  # type: ignore[untyped-decorator]  # not typed there
     def pair_distance(self, pairs: ArrayLike) -> Floats:

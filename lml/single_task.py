@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import TransformerTags, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lml.metrics import (
     FactoredMetric,
@@ -393,10 +393,13 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         self.metric_ = metric.psd() if distance else metric
         return self
 
-    def _pair_metric(self) -> FactoredMetric:
-        """The metric with which the learner scores given pairs of the task."""
-        own = getattr(self.learner_, "_pair_metric", None)
-        return self.metric_ if own is None or self.metric_type == "distance" else own(self.task)
+    def pair_score(self, pairs: ArrayLike) -> Floats:
+        """Scores of pairs (n_pairs, 2, n_features), those of the learner; larger is closer."""
+        check_is_fitted(self, "metric_")
+        scored = copy.copy(self)
+        if self.metric_type == "similarity" and hasattr(self.learner_, "_pair_metric"):
+            scored.metric_ = self.learner_._pair_metric(self.task)
+        return MetricLearnerMixin.pair_score(scored, pairs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
