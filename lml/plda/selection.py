@@ -361,41 +361,6 @@ def choose_family(
 
 
 # book/plda.ipynb#with-whom-to-share-families
-def pair_costs(
-    visit: Visit,
-    family: TaskSums | None,
-    weights: _Pair,
-    shrinkage: _Shrinkage,
-    regularization: float,
-    rng: np.random.Generator,
-) -> Floats:
-    """Costs of the log-ratios of held-out pairs for both divisors of eq. (plda-divisor).
-
-    Nothing, shape (0,), where the dictionary has been fitted to the held-out samples, or where no
-    two of them are of one class.
-    """
-    if len(visit.basis) < visit.X.shape[1]:
-        return np.zeros(0)
-    signs = []
-    ratios = []
-    for fold in folds_of(visit, 2, rng):
-        own = fold.own.scatters
-        shared = own if family is None else family.plus(fold.own).scatters
-        V, psi = class_axes(mix_scatters(weights, own, shared), regularization)
-        p = shrunken_variances(psi, *shrinkage)
-        Q = fold.held @ V / np.sqrt(fold.own.unit)
-        i, j = np.triu_indices(len(Q), 1)
-        signs.append(np.where(fold.held_codes[i] == fold.held_codes[j], 1, -1))
-        ratios.append(
-            [log_ratios(d * p, d**0.5 * Q, d**0.5 * Q)[i, j] for d in (1.0, 1.0 + regularization)]
-        )
-    y = np.concatenate(signs)
-    if len(set(y)) < 2:
-        return np.zeros(0)
-    return np.array([log_ratio_cost(both, y) for both in np.concatenate(ratios, axis=1)])
-
-
-# book/plda.ipynb#with-whom-to-share-families
 @dataclass(frozen=True)
 class Selection:
     """The candidates that validation chooses from.
@@ -519,6 +484,41 @@ class Selection:
             return 1.0
         as_noise, divided = np.mean(costs, axis=0)
         return 1.0 if as_noise <= divided else 1.0 + self.regularization
+
+
+# book/plda.ipynb#with-whom-to-share-families
+def pair_costs(
+    visit: Visit,
+    family: TaskSums | None,
+    weights: _Pair,
+    shrinkage: _Shrinkage,
+    regularization: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """Costs of the log-ratios of held-out pairs for both divisors of eq. (plda-divisor).
+
+    Nothing, shape (0,), where the dictionary has been fitted to the held-out samples, or where no
+    two of them are of one class.
+    """
+    if len(visit.basis) < visit.X.shape[1]:
+        return np.zeros(0)
+    signs = []
+    ratios = []
+    for fold in folds_of(visit, 2, rng):
+        own = fold.own.scatters
+        shared = own if family is None else family.plus(fold.own).scatters
+        V, psi = class_axes(mix_scatters(weights, own, shared), regularization)
+        p = shrunken_variances(psi, *shrinkage)
+        Q = fold.held @ V / np.sqrt(fold.own.unit)
+        i, j = np.triu_indices(len(Q), 1)
+        signs.append(np.where(fold.held_codes[i] == fold.held_codes[j], 1, -1))
+        ratios.append(
+            [log_ratios(d * p, d**0.5 * Q, d**0.5 * Q)[i, j] for d in (1.0, 1.0 + regularization)]
+        )
+    y = np.concatenate(signs)
+    if len(set(y)) < 2:
+        return np.zeros(0)
+    return np.array([log_ratio_cost(both, y) for both in np.concatenate(ratios, axis=1)])
 
 
 # book/plda.ipynb#with-whom-to-share-families
