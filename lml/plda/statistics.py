@@ -249,7 +249,7 @@ class PLDAState(LearnerState):
 
     # book/plda_memory.ipynb#how-large-it-is
     def nbytes_by_part(self, shared_labels: bool) -> dict[str, int]:
-        """Bytes of each part of the state, counted but for the two costs of pairs of each task."""
+        """Bytes of each part of the state, counted."""
         moments = [memory.moments for memory in self.tasks.values()]
         sums = [pool.total for pool in self.sums(shared_labels).values()]
         joined = [pool.joined for pool in self.sums(shared_labels).values() if pool.joined]
@@ -261,7 +261,9 @@ class PLDAState(LearnerState):
             "sums": sum(total.within.nbytes + total.between.nbytes for total in sums)
             + sum(m.within.nbytes + m.means.nbytes + 16 * len(m.counts) for m in joined),
             "records": sum(
-                8 * (5 + 3 * len(memory.moments.counts)) + memory.losses.nbytes
+                8 * (5 + 3 * len(memory.moments.counts))
+                + memory.losses.nbytes
+                + memory.pair_costs.nbytes
                 for memory in self.tasks.values()
             ),
         }
