@@ -11,7 +11,7 @@ from lml.oasis import OASIS
 from lml.plda.learner import LifelongPLDA
 from lml.scml import SCML
 from lml.single_task import TaskTransformer
-from lml.weak_supervision import PairClassifier
+from lml.weak_supervision import OpenSetClassifier, PairClassifier
 
 __all__ = [
     "LMNN",
@@ -23,6 +23,7 @@ __all__ = [
     "LifelongPLDA",
     "MetricKNeighborsClassifier",
     "OffDiagonalLearner",
+    "OpenSetClassifier",
     "PairClassifier",
     "TaskTransformer",
 ]

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import TransformerTags, check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lml.metrics import (
     FactoredMetric,
@@ -91,12 +91,16 @@ class TaskMetricsMixin(DocumentedMixin):
         Derived in chapter 35 (single_task), eq. (single-task-score).
         """
         now = copy.copy(self)  # no other thread changes it
-        metric = now.task_metric(task)
+        metric = now._pair_metric(task)
         left, right = check_pairs(now, pairs, metric.n_features)
         if now.metric_type_ == "similarity":
             return metric.paired(left, right)
         gaps = left - right
         return -metric.psd()._paired(gaps, gaps)
+
+    def _pair_metric(self, task: Hashable) -> FactoredMetric:
+        """The metric that scores given pairs of a task."""
+        return self.task_metric(task)
 
     # book/single_task.ipynb#coordinates
     def transform(self, X: MatrixLike, *, task: Hashable, role: str | None = None) -> Floats:
@@ -388,6 +392,14 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
         self.learner_ = learner
         self.metric_ = metric.psd() if distance else metric
         return self
+
+    def pair_score(self, pairs: ArrayLike) -> Floats:
+        """Scores of pairs (n_pairs, 2, n_features), those of the learner; larger is closer."""
+        check_is_fitted(self, "metric_")
+        scored = copy.copy(self)
+        if self.metric_type == "similarity" and hasattr(self.learner_, "_pair_metric"):
+            scored.metric_ = self.learner_._pair_metric(self.task)
+        return MetricLearnerMixin.pair_score(scored, pairs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

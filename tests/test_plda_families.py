@@ -216,9 +216,8 @@ def test_few_rows_are_no_guesses():
 
 def test_a_task_that_left_ends_as_if_alone(monkeypatch):
     visits, numbers = stream(), iter(range(3))
-    monkeypatch.setattr(
-        Selection, "validate", lambda *_: Choice(next(numbers), np.zeros((1, 1)), False)
-    )
+    found = (np.zeros((1, 1)), False, np.zeros(0))
+    monkeypatch.setattr(Selection, "validate", lambda *_: Choice(next(numbers), *found))
     learner = learned(visits)
     numbers = itertools.repeat(0)
     assert [memory.family for memory in learner.tasks_.values()] == [0, 1, 2]

@@ -7,6 +7,8 @@ import pytest
 from plda_streams import rows
 from scipy.stats import multivariate_normal
 
+from lml import LifelongPLDA
+from lml.datasets import load_few_shot_digits
 from lml.plda.model import (
     TaskSums,
     class_axes,
@@ -29,9 +31,11 @@ from lml.plda.selection import (
     folds_of,
     is_at_chance,
     labels_agree,
+    pair_costs,
     ranked_samples,
     scatter_tells,
 )
+from lml.weak_supervision import PairClassifier, log_ratio_cost
 
 RHO = 0.7
 
@@ -298,3 +302,95 @@ def test_others_scatter_tells_where_it_is_no_less_likely_than_one_of_two(spread)
         assert scatter_tells(folds, list(range(y.max() + 1)), theirs, RHO) is said[-1]
     if spread > 1:
         assert not all(said)
+
+
+def test_costs_of_pairs_are_those_of_normal_densities():
+    X, y = rows(1, n=48, n_features=3, n_classes=8)
+    other, _ = task_moments(*rows(2, n=50, n_features=3, n_classes=9), list(range(9)), np.eye(3))
+    family = TaskSums.of([other], shared_labels=False)
+    weights, shrinkage = (0.25, 0.5), (0.3, 0.2, 0.1)
+    found = pair_costs(visit_of(X, y), family, weights, shrinkage, RHO, np.random.default_rng(3))
+    expected = []
+    for divisor in (1.0, 1.0 + RHO):
+        ratios, signs = [], []
+        for fold in folds_of(visit_of(X, y), 2, np.random.default_rng(3)):
+            mixed = mix_scatters(weights, fold.own.scatters, family.plus(fold.own).scatters)
+            V, psi = class_axes(mixed, RHO)
+            axes = np.linalg.inv(V).T
+            W = axes @ axes.T / divisor
+            E = (axes * shrunken_variances(psi, *shrinkage)) @ axes.T
+            alone = multivariate_normal(cov=W + E)
+            both = multivariate_normal(cov=np.block([[W + E, E], [E, W + E]]))
+            Z = fold.held / np.sqrt(fold.own.unit)
+            for i in range(len(Z)):
+                for j in range(i):
+                    apart = alone.logpdf(Z[i]) + alone.logpdf(Z[j])
+                    ratios.append(both.logpdf(np.concatenate([Z[i], Z[j]])) - apart)
+                    signs.append(1 if fold.held_codes[i] == fold.held_codes[j] else -1)
+        expected.append(log_ratio_cost(ratios, signs))
+    np.testing.assert_allclose(found, expected)
+
+
+def test_pairs_that_cannot_say_have_no_costs():
+    X, y = rows(1, n=36)
+    settings = (None, (1.0, 1.0), (1.0, 0.0, 0.0), RHO)
+    rng = np.random.default_rng(0)
+    assert pair_costs(visit_of(X, y), *settings, rng).shape == (2,)
+    rows_of_few = visit_of(X, y)._replace(basis=np.eye(X.shape[1])[:-1])
+    assert pair_costs(rows_of_few, *settings, rng).shape == (0,)  # the rows know the samples
+    two_each = visit_of(X[:6], np.repeat(np.arange(3), 2))
+    assert pair_costs(two_each, *settings, rng).shape == (0,)  # one of each class is held out
+
+
+def test_the_divisor_has_the_smaller_mean_cost_of_the_family():
+    choice = Selection([(1.0, 1.0)], SHRINKAGES, RHO, shared_labels=False, n_folds=2)
+    costs = {"no": [], "noise": [0.2, 0.5], "little": [0.3, 0.25], "much": [0.9, 0.1]}
+    kept = {name: SimpleNamespace(pair_costs=np.array(pair)) for name, pair in costs.items()}
+    for family, divisor in [
+        (["no"], 1),
+        (["no", "noise"], 1),
+        (["little"], 1 + RHO),
+        (["noise", "little"], 1),
+        (["noise", "little", "much"], 1 + RHO),
+    ]:
+        assert choice.divisor([kept[name] for name in family]) == divisor
+
+
+def test_log_ratios_of_the_model_itself_need_no_calibration():
+    """On draws of the model the cost falls to less than half, close to the calibrated one."""
+    rng = np.random.default_rng(0)
+    between = np.linspace(0.5, 8.0, 20)
+
+    def drawn(n_classes):
+        centers = rng.normal(size=(n_classes, 20)) * np.sqrt(between)
+        y = np.repeat(np.arange(n_classes), 6)
+        return centers[y] + rng.normal(size=(len(y), 20)), y
+
+    costs = []
+    for _ in range(3):
+        X, y = drawn(40)
+        learner = LifelongPLDA(random_state=0).partial_fit(X, y, task="t")
+        Z, z = drawn(100)
+        i, j = np.triu_indices(len(z), 1)
+        chosen = np.r_[np.flatnonzero(z[i] == z[j]), rng.integers(len(i), size=2000)]
+        pairs, signs = (Z[i[chosen]], Z[j[chosen]]), np.where(z[i] == z[j], 1, -1)[chosen]
+        verifier = PairClassifier(learner, task="t").fit(pairs, signs)
+        ways = [learner.pair_score(pairs, task="t"), learner.task_metric("t").paired(*pairs)]
+        costs.append([log_ratio_cost(s, signs) for s in (*ways, verifier.log_ratio(pairs))])
+        view = learner.as_transformer("t")
+        np.testing.assert_array_equal(view.pair_score(pairs), ways[0])
+        _, of_one = learner.class_log_ratios(Z[:5], Z[6:7], z[6:7], task="t")  # a class of one
+        listed = (Z[:5], np.tile(Z[6], (5, 1)))
+        np.testing.assert_allclose(of_one[:, 0], learner.pair_score(listed, task="t"))
+    raw, undivided, calibrated = np.mean(costs, axis=0)
+    assert raw < undivided / 2
+    assert raw < calibrated + 0.02
+
+
+def test_on_digits_the_ridge_counts_as_noise():
+    learner = LifelongPLDA(random_state=0)
+    for task in load_few_shot_digits(random_state=0)[:5]:
+        learner.partial_fit(task.X_train, task.y_train, task=task.name)
+        ratios = learner.task_metric(task.name).paired(task.X_test[:9], task.X_test[9:18])
+        found = learner.pair_score((task.X_test[:9], task.X_test[9:18]), task=task.name)
+        np.testing.assert_array_equal(found, ratios)

@@ -70,7 +70,8 @@ def all_of(learner):
     records = []
     for task, memory in state.tasks.items():
         m = memory.moments
-        found += [memory.mean, memory.losses, m.counts, m.means, m.within, m.centered]
+        found += [memory.mean, memory.losses, memory.pair_costs]
+        found += [m.counts, m.means, m.within, m.centered]
         plain = (memory.number, memory.family, memory.n_visits, memory.at_chance)
         records.append((task, type(task).__name__, *plain, m.labels, m.trace, m.n_tasks))
     for pool in state.sums(learner.shared_labels).values():
@@ -231,6 +232,8 @@ FAULTS = {
     r"tasks\[0\].losses is .*-1.*not shares": numbers("tasks.losses", first([-1])),
     r"tasks\[0\].losses is .*3.*not shares": numbers("tasks.losses", first([3])),
     r"shape of tasks\[0\].losses is .*one of 2 axes": task(0, losses=["C", 48]),
+    r"tasks\[0\].pair_costs is .*-1.*not two costs": numbers("tasks.pair_costs", first([-1])),
+    r"tasks\[0\].pair_costs is .*not two costs": task(0, pair_costs=["C", 1]),
     r"name of tasks\[1\] is 'a'": name_of(1, "a"),
     "stands for no value": name_of(1, {"a": 1}),
     r"tasks\[2\] is .*not an object": task(2, more=1),

@@ -8,6 +8,7 @@ the log-ratio of the two-covariance model. No sample is kept.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable
 from typing import Any, ClassVar
 
@@ -129,9 +130,11 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     -----
     Derived in chapter 22 (two_covariance), eq. (plda-ratio); chapter 23 (plda_memory), eq.
     (plda-code); chapter 24 (plda), eqs. (plda-readout), (plda-validation), (plda-guess),
-    (plda-alike) and (plda-agree). Tasks that share form a family (`TaskMemory.family`); samples of
-    old tasks are never needed. Not in the paper; the metric of a task has its form L' W_t L
-    (section III-C, eq. 4). A metric that `task_metric` gave does not change when more is learned.
+    (plda-alike), (plda-agree) and (plda-divisor). Tasks that share form a family
+    (`TaskMemory.family`); samples of old tasks are never needed. Not in the paper; the metric of a
+    task has its form L' W_t L (section III-C, eq. 4). A metric that `task_metric` gave does not
+    change when more is learned. `pair_score` and `class_log_ratios` give its log-ratio in a size
+    that suits held-out pairs.
 
     Take it rather than `LifelongMetricLearner` where each class is one cloud, or where labels are
     shared. It keeps d^2 numbers of each task, and where classes have several shapes it is no better.
@@ -213,7 +216,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         if known is None or chooses:
             choice = self._selection().validate(visit, self._open_families(others), new, rng)
         else:
-            choice = Choice(known.family, known.losses, known.at_chance)
+            choice = Choice(known.family, known.losses, known.at_chance, known.pair_costs)
         # the statistics of the task, all its visits together
         moments, mean = visit.moments()
         memory = TaskMemory(
@@ -285,8 +288,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         self, state: PLDAState, memory: TaskMemory
     ) -> tuple[tuple[float, float], tuple[float, float, float]]:
         """Own weights and shrinkage of a task, which fit its family or itself."""
-        family = [other for other in state.tasks.values() if other.family == memory.family]
-        return self._selection().settings(memory, family)
+        return self._selection().settings(memory, _family_of(state, memory))
 
     def _log_ratio(
         self,
@@ -334,6 +336,40 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         _, shrinkage = self._settings(state, family[0])
         unit = np.mean([memory.moments.unit for memory in family])
         return self._log_ratio(state, pools[largest].scatters, shrinkage, mean, float(unit))
+
+    def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
+        """Log-ratios of pairs under the model of a task: one class or two? Above 0, rather one.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (n_pairs, 2, n_features)
+            Pairs of samples, or a tuple of two arrays, sparse matrices or data frames
+            (n_pairs, n_features).
+        task : hashable
+            A known task.
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,)
+            Natural logarithms. For probabilities and decisions calibrate them on pairs of your
+            own: `lml.weak_supervision.PairClassifier`.
+
+        Notes
+        -----
+        Derived in chapter 22 (two_covariance), eq. (plda-ratio); chapter 24 (plda), eq.
+        (plda-divisor).
+        """
+        return super().pair_score(pairs, task=task)
+
+    def _pair_metric(self, task: Hashable) -> LogRatioMetric:
+        """The log-ratio with the within-class covariance of eq. (plda-divisor)."""
+        now = copy.copy(self)
+        metric, state = now.task_metric(task), now.state_
+        divisor = now._selection().divisor(_family_of(state, state.tasks[task]))
+        if divisor == 1:
+            return metric
+        rows = np.sqrt(divisor) * metric.factor
+        return LogRatioMetric(metric.mean, rows, divisor * metric.between)
 
     def _forget_task(self, state: PLDAState, task: Hashable) -> PLDAState:
         """The state without a task's memory; without any, also without a dictionary."""
@@ -400,7 +436,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         -----
         Derived in chapter 22 (two_covariance), eq. (plda-class).
         """
-        metric = self.task_metric(task)
+        metric = self._pair_metric(task)
         for table in (X, references):
             check_columns(self, table)
         samples = check_matrix(X, n_features=metric.n_features, ensure_min_samples=1)
@@ -412,3 +448,9 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
             metric.between, metric.coordinates(samples), metric.coordinates(means), counts
         )
         return labels_array(labels), ratios
+
+
+# book/plda.ipynb#the-learner
+def _family_of(state: PLDAState, memory: TaskMemory) -> list[TaskMemory]:
+    """The tasks that share their statistics with a task, and itself."""
+    return [other for other in state.tasks.values() if other.family == memory.family]

@@ -23,6 +23,7 @@ from lml.plda.model import (
     TaskSums,
     class_axes,
     log_ratio_coefficients,
+    log_ratios,
     merge_moments,
     mix_scatters,
     shrunken_variances,
@@ -30,6 +31,7 @@ from lml.plda.model import (
 )
 from lml.plda.statistics import TaskMemory
 from lml.utils.typing import Floats, Indices, Matrix
+from lml.weak_supervision import log_ratio_cost
 
 __all__ = [
     "MOST_RANKED",
@@ -43,6 +45,7 @@ __all__ = [
     "folds_of",
     "is_at_chance",
     "labels_agree",
+    "pair_costs",
     "ranked_samples",
     "scatter_tells",
 ]
@@ -306,11 +309,12 @@ def labels_agree(
 
 # book/plda.ipynb#with-whom-to-share-families
 class Choice(NamedTuple):
-    """The family that a task shares with, its table of losses, and whether it is at chance level."""
+    """The family of a task, its losses, whether it is at chance level, and the costs of its pairs."""
 
     family: int
     losses: Floats
     at_chance: bool
+    pair_costs: Floats
 
 
 def _best(table: Floats) -> tuple[int, int]:
@@ -399,14 +403,14 @@ class Selection:
         new: int,
         rng: np.random.Generator,
     ) -> Choice:
-        """With whom a visited task shares, and its losses for each own weight and shrinkage.
+        """With whom a visited task shares, its losses for each setting, the costs of its pairs.
 
         `families` are those that it may share with, `new` is the number of a new one. Where the
         weights are given all tasks are family 0.
         """
         may_leave = len(self.own_weights) > 1
         if not may_leave and len(self.shrinkages) == 1:
-            return Choice(family=0, losses=np.zeros((1, 1)), at_chance=False)
+            return Choice(0, np.zeros((1, 1)), at_chance=False, pair_costs=np.zeros(0))
         folds = folds_of(visit, self.n_folds, rng)
         if may_leave:
             families = {
@@ -421,7 +425,11 @@ class Selection:
         else:
             family = 0
             table = losses.get(0, losses[None]).mean(axis=2)
-        return Choice(family, table, at_chance=is_at_chance(float(table.min()), counts))
+        i, j = _best(table)
+        weights = self.own_weights[i] if len(table) == len(self.own_weights) else (1.0, 1.0)
+        shared = families.get(family)
+        costs = pair_costs(visit, shared, weights, self.shrinkages[j], self.regularization, rng)
+        return Choice(family, table, is_at_chance(float(table.min()), counts), costs)
 
     def _fits(self, folds: Sequence[Fold], labels: Sequence[Any], family: TaskSums) -> bool:
         """Whether a family has anything to say about a visited task."""
@@ -465,6 +473,52 @@ class Selection:
         noise = np.sqrt((own[common] + own[best]) / min(memory.n_samples, MOST_RANKED))
         i, j = best if own[common] - own[best] > noise else common
         return self.own_weights[i], self.shrinkages[j]
+
+    def divisor(self, family: Iterable[TaskMemory]) -> float:
+        """What divides the within-class covariance in log-ratios, by the mean costs of the family.
+
+        Derived in chapter 24 (plda), eq. (plda-divisor).
+        """
+        costs = [memory.pair_costs for memory in family if len(memory.pair_costs)]
+        if not costs:
+            return 1.0
+        as_noise, divided = np.mean(costs, axis=0)
+        return 1.0 if as_noise <= divided else 1.0 + self.regularization
+
+
+# book/plda.ipynb#with-whom-to-share-families
+def pair_costs(
+    visit: Visit,
+    family: TaskSums | None,
+    weights: _Pair,
+    shrinkage: _Shrinkage,
+    regularization: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """Costs of the log-ratios of held-out pairs for both divisors of eq. (plda-divisor).
+
+    Nothing, shape (0,), where the dictionary has been fitted to the held-out samples, or where no
+    two of them are of one class.
+    """
+    if len(visit.basis) < visit.X.shape[1]:
+        return np.zeros(0)
+    signs = []
+    ratios = []
+    for fold in folds_of(visit, 2, rng):
+        own = fold.own.scatters
+        shared = own if family is None else family.plus(fold.own).scatters
+        V, psi = class_axes(mix_scatters(weights, own, shared), regularization)
+        p = shrunken_variances(psi, *shrinkage)
+        Q = fold.held @ V / np.sqrt(fold.own.unit)
+        i, j = np.triu_indices(len(Q), 1)
+        signs.append(np.where(fold.held_codes[i] == fold.held_codes[j], 1, -1))
+        ratios.append(
+            [log_ratios(d * p, d**0.5 * Q, d**0.5 * Q)[i, j] for d in (1.0, 1.0 + regularization)]
+        )
+    y = np.concatenate(signs)
+    if len(set(y)) < 2:
+        return np.zeros(0)
+    return np.array([log_ratio_cost(both, y) for both in np.concatenate(ratios, axis=1)])
 
 
 # book/plda.ipynb#with-whom-to-share-families

@@ -155,10 +155,13 @@ class TaskMemory(Record):
         Validation loss at the last visit for each own weight and shrinkage that was tried.
     at_chance : bool
         Whether these losses are not significantly below chance level: the task has nothing to give.
+    pair_costs : ndarray of shape (2,), or (0,) where it was not measured
+        Cost of the log-ratios of held-out pairs, with the ridge as noise and without it.
 
     Notes
     -----
-    Derived in chapter 23 (plda_memory), eq. (plda-code); chapter 24 (plda), eq. (plda-guess).
+    Derived in chapter 23 (plda_memory), eq. (plda-code); chapter 24 (plda), eqs. (plda-guess) and
+    (plda-divisor).
     """
 
     number: int
@@ -168,6 +171,7 @@ class TaskMemory(Record):
     family: int
     losses: Floats
     at_chance: bool
+    pair_costs: Floats
 
     @property
     def n_samples(self) -> int:
@@ -257,7 +261,9 @@ class PLDAState(LearnerState):
             "sums": sum(total.within.nbytes + total.between.nbytes for total in sums)
             + sum(m.within.nbytes + m.means.nbytes + 16 * len(m.counts) for m in joined),
             "records": sum(
-                8 * (5 + 3 * len(memory.moments.counts)) + memory.losses.nbytes
+                8 * (5 + 3 * len(memory.moments.counts))
+                + memory.losses.nbytes
+                + memory.pair_costs.nbytes
                 for memory in self.tasks.values()
             ),
         }
@@ -276,6 +282,7 @@ def mean_scatters(pools: Iterable[TaskSums]) -> Scatters:
 _NUMBER = ValueField(whole(0))
 _SIZE = ValueField(whole(1))
 _POSITIVE = Rule(lambda values: bool((values > 0).all()), "positive")
+_COSTS = Rule(lambda costs: len(costs) in (0, 2) and bool((costs >= 0).all()), "two costs, or none")
 _SHARES = Rule(
     lambda losses: bool(losses.size and 0 <= losses.min() <= losses.max() <= 1), "shares"
 )
@@ -302,6 +309,7 @@ _MEMORY = RecordField(
         "family": _NUMBER,
         "losses": ArrayField((None, None), rule=_SHARES),
         "at_chance": ValueField(flag()),
+        "pair_costs": ArrayField((None,), rule=_COSTS),
     },
 )
 

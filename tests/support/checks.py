@@ -35,6 +35,7 @@ from registry import (
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from lml.plda.model import LogRatioMetric
 from lml.state import read_state, write_state
 
 # --- the list of checks -------------------------------------------------------------------
@@ -321,8 +322,12 @@ def check_an_index_of_mapped_samples_finds_the_nearest_of_the_metric(entry):
         found = asked @ listed.T
     else:
         found = -((asked[:, None] - listed) ** 2).sum(axis=2)
-    pairs = np.stack(np.broadcast_arrays(queries[:, None], references), axis=2)
-    scores = model.pair_score(pairs.reshape(-1, 2, 4), **entry.where).reshape(5, 7)
+    metric = model.metric_ if entry.kind == "single" else model.task_metric("t")
+    if isinstance(metric, LogRatioMetric):  # `pair_score` has another within-class covariance
+        scores = metric.bilinear(queries, references)
+    else:
+        pairs = np.stack(np.broadcast_arrays(queries[:, None], references), axis=2)
+        scores = model.pair_score(pairs.reshape(-1, 2, 4), **entry.where).reshape(5, 7)
     # equal but for a factor and a number of each query
     changes = (np.diff(table, axis=1) for table in (scores, found))
     expected, given = (change / np.linalg.norm(change) for change in changes)
