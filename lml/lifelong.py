@@ -34,7 +34,7 @@ from lml.base import (
 )
 from lml.fisher import class_means
 from lml.lmnn import LMNN
-from lml.metrics import METRIC_TYPE, FactoredMetric
+from lml.metrics import METRIC_TYPE, FactoredMetric, LabeledPairs
 from lml.neighbors import nearest_references
 from lml.oasis import OASIS
 from lml.scml import SCML
@@ -65,7 +65,7 @@ from lml.utils.validation import (
     warn_of_mean,
     whole,
 )
-from lml.weak_supervision import check_tuples
+from lml.weak_supervision import check_pair_labels, check_tuples
 
 __all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
 
@@ -384,12 +384,12 @@ class LifelongMetricLearner(
         self,
         state: _State,
         X: Matrix,
-        y: Indices,
+        y: Indices | LabeledPairs,
         n_own: int,
         labels: list[Any],
         task: Hashable,
     ) -> _State:
-        """The state after samples with labels y (n,), or with triplets y (n_triplets, 3)."""
+        """The state after samples with labels y (n,), or with triplets y (n_triplets, 3) or pairs."""
         # the base learner in the coordinates of what the other tasks have found
         base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
         sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
@@ -416,7 +416,12 @@ class LifelongMetricLearner(
         )
 
     def _learn_code(
-        self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
+        self,
+        shared: FactoredMetric,
+        X: Matrix,
+        y: Indices | LabeledPairs,
+        seed: int,
+        metric_type: str | None,
     ) -> tuple[FactoredMetric, str]:
         """The code that the base learner finds in the shared coordinates, and its type."""
         n_samples, D = X.shape
@@ -430,7 +435,12 @@ class LifelongMetricLearner(
         return trimmed(code, self._most(D)) / scale**2, kind
 
     def _learn_in_span(
-        self, shared: FactoredMetric, X: Matrix, y: Indices, seed: int, metric_type: str | None
+        self,
+        shared: FactoredMetric,
+        X: Matrix,
+        y: Indices | LabeledPairs,
+        seed: int,
+        metric_type: str | None,
     ) -> tuple[FactoredMetric, str]:
         """The same of few sparse samples with many features, eq. (shared-span)."""
         # squares of tiny numbers are 0: a power of two, which rounds nothing, takes them to size 1
@@ -479,7 +489,7 @@ class LifelongMetricLearner(
         self,
         state: _State,
         X: Matrix,
-        y: Indices,
+        y: Indices | LabeledPairs,
         n_own: int,
         task: Hashable,
         base_seed: int,
@@ -494,7 +504,8 @@ class LifelongMetricLearner(
             return float(self.sharing), state.mistakes
 
         total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
-        if y.ndim == 2:  # triplets: nobody is asked, but tasks with labels may have answered
+        # with triplets or pairs nobody is asked, but tasks with labels may have answered
+        if isinstance(y, LabeledPairs) or y.ndim == 2:
             return _CANDIDATES[int(np.argmin(total))] if total.any() else grown, total
 
         # learn from half of the own samples and what has joined them, ask the other half
@@ -540,18 +551,59 @@ class LifelongMetricLearner(
             If the triplets, the task or a parameter cannot be used, or the base learner has no
             `fit_triplets`. The learner is then exactly what it was before the call.
         """
+        return self._learn_tuples("triplets", triplets, None, X, task)
+
+    def partial_fit_pairs(
+        self, pairs: ArrayLike, y: ArrayLike, X: MatrixLike | None = None, *, task: Hashable
+    ) -> Self:
+        """Learn one task, or more of a known one, from similar and dissimilar pairs.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (n_pairs, 2, n_features) or (n_pairs, 2)
+            Pairs of samples, or with `X` the numbers of their samples.
+        y : array-like of shape (n_pairs,)
+            +1 for a similar pair, -1 for a dissimilar one.
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), optional
+            Samples that `pairs` counts.
+        task : hashable
+            Name of the task. Its record has no classes from this visit.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the pairs, the task or a parameter cannot be used, or the base learner has no
+            `fit_pairs`. The learner is then exactly what it was before the call.
+        """
+        return self._learn_tuples("pairs", pairs, y, X, task)
+
+    def _learn_tuples(
+        self,
+        kind: str,
+        tuples: ArrayLike,
+        y: ArrayLike | None,
+        X: MatrixLike | None,
+        task: Hashable,
+    ) -> Self:
         with self._lock:
             self._check_parameters()
             self._warn_of_parameters()
             check_task(task)
-            if not hasattr(self._base(), "fit_triplets"):
+            if not hasattr(self._base(), f"fit_{kind}"):
                 raise TypeError(
-                    f"base_learner={self.base_learner!r} learns from labels only: use 'oasis',"
-                    " 'scml' or another learner that has fit_triplets"
+                    f"base_learner={self.base_learner!r} does not learn from {kind}: use 'oasis' or"
+                    f" another learner that has fit_{kind}"
                 )
             state = self._state
             # names of columns are compared below: the state keeps them, not an attribute
-            samples, numbers = check_tuples(BaseEstimator(), triplets, X, 3)
+            samples, numbers = check_tuples(BaseEstimator(), tuples, X, 2 if kind == "pairs" else 3)
+            taught: Indices | LabeledPairs = numbers
+            if y is not None:
+                taught = LabeledPairs(numbers, check_pair_labels(y, len(numbers)))
             if state is None:
                 columns = None if X is None else column_names(X)
                 state = self._blank_state(samples.shape[1], columns)
@@ -560,8 +612,7 @@ class LifelongMetricLearner(
             check_matrix(samples, "X", state.n_features)
             if X is not None:
                 check_columns(self, X)
-            n_samples = samples.shape[0]
-            self._state = self._learn_visit(state, samples, numbers, n_samples, [], task)
+            self._state = self._learn_visit(state, samples, taught, samples.shape[0], [], task)
         return self
 
     def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:

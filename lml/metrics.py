@@ -9,7 +9,7 @@ O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lml.utils.documentation import DocumentedMixin
 from lml.utils.linalg import dense, nbytes, stacked, svd, times_transpose
-from lml.utils.typing import Floats, Matrix, MatrixLike
+from lml.utils.typing import Floats, Indices, Matrix, MatrixLike
 from lml.utils.validation import (
     Rule,
     check_columns,
@@ -43,6 +43,7 @@ __all__ = [
     "SIDE",
     "START",
     "FactoredMetric",
+    "LabeledPairs",
     "MetricDistance",
     "MetricLearnerMixin",
     "check_metric",
@@ -828,16 +829,26 @@ METRIC_LEARNER = Rule(
 )
 
 
+class LabeledPairs(NamedTuple):
+    """Pairs of sample numbers (n_pairs, 2), and +1 for each similar pair, -1 for the others."""
+
+    numbers: Indices
+    signs: Indices
+
+
 def fitted_metric(
-    learner: Any, parameter: str, X: Matrix, y: NDArray[Any]
+    learner: Any, parameter: str, X: Matrix, y: NDArray[Any] | LabeledPairs
 ) -> tuple[FactoredMetric, str]:
     """Fit a learner: its metric, finite, for a distance symmetric, and the metric type.
 
-    `y` holds the label of each sample, or triplets (n_triplets, 3) of sample numbers. An error
-    names the parameter that holds the learner.
+    `y` holds the label of each sample, or triplets (n_triplets, 3) of sample numbers, or pairs. An
+    error names the parameter that holds the learner.
     """
     with inside():
-        fitted = learner.fit_triplets(y, X) if np.ndim(y) == 2 else learner.fit(X, y)
+        if isinstance(y, LabeledPairs):
+            fitted = learner.fit_pairs(y.numbers, y.signs, X)
+        else:
+            fitted = learner.fit_triplets(y, X) if y.ndim == 2 else learner.fit(X, y)
     metric = getattr(fitted, "metric_", None)
     metric_type: Any = getattr(fitted, "metric_type", None)
     place = f"metric_ of {parameter}"

@@ -477,8 +477,8 @@ def test_every_public_method_of_the_other_learner_is_there():
     names -= set(other.get_params())
     lacking = {n for n in names if not hasattr(mine, n)}
     # class means that are references need a metric in which they lie: here they shape the read-out;
-    # and triplets have no scatter
-    others = {"class_means_of_others", "partial_fit_triplets"}
+    # and triplets and pairs have no scatter
+    others = {"class_means_of_others", "partial_fit_pairs", "partial_fit_triplets"}
     assert lacking == {"shared_metric_", "sharing_"} | others
 
 

@@ -10,11 +10,11 @@ from scipy.optimize import linprog
 from sklearn.base import clone
 from sklearn.metrics import f1_score, fbeta_score
 from sklearn.neighbors import KNeighborsClassifier
+from toy_tuples import tuples_of_samples
 
 import lml.weak_supervision
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.fisher import triplet_directions
-from lml.lifelong import LifelongMetricLearner
 from lml.metrics import FactoredMetric
 from lml.neighbors import MetricKNeighborsClassifier
 from lml.oasis import OASIS
@@ -30,19 +30,7 @@ from lml.weak_supervision import (
     pair_steps,
 )
 
-
-def toy(n=40, D=5, seed=0):
-    """Samples of which the first feature matters, and triplets and pairs that say so."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, D))
-    i, j, k = rng.integers(n, size=(3, 300))
-    swap = abs(X[i, 0] - X[j, 0]) > abs(X[i, 0] - X[k, 0])
-    triplets = np.stack([i, np.where(swap, k, j), np.where(swap, j, k)], axis=1)
-    pairs = np.stack([i, j], axis=1)
-    return X, triplets, pairs, np.where(X[i, 0] * X[j, 0] > 0, 1, -1)
-
-
-X, TRIPLETS, PAIRS, SIGNS = toy()
+X, TRIPLETS, PAIRS, SIGNS = tuples_of_samples()
 LEARNERS = [OASIS(n_steps=300, random_state=0), SCML(n_steps=2000, random_state=0)]
 
 
@@ -97,7 +85,7 @@ def test_scml_comes_near_the_linear_program_of_its_triplets():
     cost = np.r_[np.zeros(K), np.full(n, 1 / n)]
     least = linprog(cost, np.hstack([Z, -np.eye(n)]), np.full(n, -1.0)).fun  # all are >= 0
     assert least <= model.objective_history_.min() <= least + 0.03
-    fresh, asked, _, _ = toy(seed=1)
+    fresh, asked, _, _ = tuples_of_samples(seed=1)
     wrong = {}
     for name, metric in {"learned": model.metric_, "euclid": FactoredMetric.identity(5)}.items():
         wrong[name] = np.mean(triplet_margins(metric, fresh, asked, "distance") < 0)
@@ -143,9 +131,11 @@ def test_equal_samples_give_no_direction_of_their_own():
 
 
 def test_pairs_are_learned_with_their_threshold():
-    X, _, pairs, signs = toy(n=300)  # pairs among 40 samples teach too little in some draws
+    X, _, pairs, signs = tuples_of_samples(
+        n=300
+    )  # pairs among 40 samples teach too little in some draws
     model = OASIS(random_state=0, n_steps=5000).fit_pairs(pairs, signs, X)
-    fresh, _, asked, truth = toy(n=300, seed=1)
+    fresh, _, asked, truth = tuples_of_samples(n=300, seed=1)
     said = np.where(model.pair_score(fresh[asked]) > model.threshold_, 1, -1)
     start = OASIS(random_state=0, n_steps=0).fit_pairs(pairs, signs, X)
     before = np.where(start.pair_score(fresh[asked]) > start.threshold_, 1, -1)
@@ -395,75 +385,6 @@ def test_costs_that_can_be_counted():
     assert log_ratio_cost([0.0, 0.0], [1, -1]) == 1.0
     assert log_ratio_cost([np.log(3), -np.log(3)], [1, -1]) == pytest.approx(np.log2(4 / 3))
     assert lml.weak_supervision.log_ratio_cost([-1000.0, 5.0], [1, -1]) > 500  # no overflow
-
-
-# --- a task of a stream -------------------------------------------------------------------
-
-
-def stream(base="oasis", sharing=0.6):
-    """A learner of one task with labels and one with triplets."""
-    learner = LifelongMetricLearner(base, sharing=sharing, random_state=0)
-    learner.partial_fit(X, (X[:, 0] > 0).astype(int), task="labels")
-    return learner.partial_fit_triplets(TRIPLETS, X, task="triplets")
-
-
-@pytest.mark.parametrize("base", LEARNERS)
-def test_a_task_given_by_triplets_is_stored_and_comes_back(base, tmp_path):
-    learner = stream(base)
-    learner.save(tmp_path / "learner.npz")
-    there = LifelongMetricLearner.load(tmp_path / "learner.npz")
-    labels = (X[:, 0] > 0).astype(int)
-    for model in (learner, there):
-        model.partial_fit(X, labels, task="triplets")
-    found = there.task_metric("triplets").to_dense()
-    np.testing.assert_array_equal(found, learner.task_metric("triplets").to_dense())
-    record = there.tasks_["triplets"]
-    assert (record.n_visits, record.n_samples) == (2, 2 * len(X))
-    assert record.classes == tuple(dict.fromkeys(labels.tolist()))  # as they first appear
-
-
-def test_triplets_as_arrays_teach_a_task_alike():
-    learner = stream(sharing=0.0)
-    other = stream(sharing=0.0).forget("triplets")
-    other.partial_fit_triplets(X[TRIPLETS], task="triplets")
-    assert other.tasks_["triplets"].n_samples == TRIPLETS.size
-    found = other.metric_matrix("triplets")
-    np.testing.assert_allclose(found, learner.metric_matrix("triplets"), atol=1e-9)
-
-
-def test_auto_follows_the_tasks_with_labels_and_grows_without_any():
-    learner = LifelongMetricLearner(random_state=0)
-    for n_others in range(3):
-        learner.partial_fit_triplets(TRIPLETS, X, task=n_others)
-        assert learner.sharing_ == pytest.approx(0.9 * n_others / (n_others + 5))
-    rng = np.random.default_rng(0)
-    noisy = rng.normal(size=X.shape)
-    for task in "ab":  # labels of noise: somebody makes mistakes
-        learner.partial_fit(noisy, np.arange(len(X)) % 2, task=task)
-    chosen = learner.sharing_
-    assert learner.partial_fit_triplets(TRIPLETS, X, task="c").sharing_ == chosen
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((TRIPLETS, X[:, :3]), "features"),
-        ((TRIPLETS, X[:5]), "numbers go from 0 to 4"),
-        ((X[PAIRS],), "triplets has shape"),
-    ],
-)
-def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
-    learner = stream()
-    before = learner.__dict__.copy()
-    with pytest.raises(ValueError, match=said):
-        learner.partial_fit_triplets(*given, task="new")
-    assert learner.__dict__ == before
-    assert list(learner.tasks_) == ["labels", "triplets"]
-
-
-def test_a_base_learner_that_needs_labels_is_refused():
-    with pytest.raises(TypeError, match="learns from labels only"):
-        stream("lmnn")
 
 
 # --- open sets ----------------------------------------------------------------------------

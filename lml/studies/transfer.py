@@ -808,6 +808,13 @@ _COORDINATES: _Systems = {
         )
         for n in _BASES
     },
+    **{
+        f"{n}, uncut{ending}": partial(
+            follow_learner, [LifelongMetricLearner(n.lower(), code_rank=None, sharing=sharing)]
+        )
+        for n in ("LMNN", "SCML")
+        for ending, sharing in (("", "auto"), (" alone", 0.0))
+    },
     "class means": follow_class_means,
     "PLDA, as it comes": partial(follow_learner, [LifelongPLDA()]),
     "PLDA, nothing shared": partial(follow_learner, [LifelongPLDA(own_weight=1.0)]),
@@ -909,6 +916,8 @@ STUDIES = {
     "sharedplda": Study(("embeddings",), _as_it_comes("PLDA"), n_splits=5),
     "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
+    "uncut": Study(("isolet",),
+        ("LMNN, uncut", "LMNN, uncut alone", "SCML, uncut", "SCML, uncut alone")),
     "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN shared, joined")),
