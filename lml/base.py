@@ -46,6 +46,8 @@ from sklearn.utils import check_consistent_length, check_random_state
 from lml.metrics import METRIC_LEARNER, FactoredMetric, LabeledPairs, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
+    LARGEST_COUNT,
+    LARGEST_MEAN,
     ArrayField,
     Field,
     OptionalField,
@@ -601,8 +603,10 @@ CLASS_MEANS = RecordField(
     _restored_means,
     {
         "labels": LABELS,
-        "counts": ArrayField(("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1")),
-        "means": ArrayField(("c", "D")),
+        "counts": ArrayField(
+            ("c",), int, Rule(lambda n: bool((n > 0).all()), "at least 1"), LARGEST_COUNT
+        ),
+        "means": ArrayField(("c", "D"), largest=LARGEST_MEAN),
     },
 )
 

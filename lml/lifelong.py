@@ -40,6 +40,7 @@ from lml.oasis import OASIS
 from lml.scml import SCML
 from lml.single_task import TaskMetricsMixin
 from lml.state import (
+    LARGEST,
     ORTHONORMAL,
     ArrayField,
     Field,
@@ -727,7 +728,7 @@ def _restored_state(**parts: Any) -> _State:
 _METRIC = RecordField(
     FactoredMetric._trusted,
     {
-        "alpha": ValueField(real()),
+        "alpha": ValueField(real(-LARGEST, LARGEST)),
         "factor": ArrayField(("r", "D"), rule=ORTHONORMAL),
         "core": ArrayField(("r",)),
     },

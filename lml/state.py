@@ -30,9 +30,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from lml.metrics import FactoredMetric
-from lml.utils.validation import InvalidParameterError, Rule, check_parameters, python_scalar, whole
+from lml.utils.validation import (
+    LARGEST_SAMPLE,
+    InvalidParameterError,
+    Rule,
+    check_parameters,
+    python_scalar,
+    whole,
+)
 
 __all__ = [
+    "LARGEST",
+    "LARGEST_COUNT",
+    "LARGEST_MEAN",
     "ORTHONORMAL",
     "ArrayField",
     "Field",
@@ -527,6 +537,12 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
 
 
 # book/state.ipynb#a-table-of-fields
+#: Largest size of a stored number: its square, and its product with those of samples, are finite.
+LARGEST = 1e150
+#: Largest size of a number that is measured as samples are, such as a class mean.
+LARGEST_MEAN = 1e75
+#: Largest number of samples of a class.
+LARGEST_COUNT = 2**40
 _Parts: TypeAlias = dict[str, list[NDArray[Any]]]
 
 
@@ -562,10 +578,12 @@ class ValueField(Field):
     rule: Rule | None = None
 
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
-        return encode(value)
+        return encode(self._checked(value, place))
 
     def unpack(self, form: Any, place: str, source: _Source) -> Any:
-        value = decode(form)
+        return self._checked(decode(form), place)
+
+    def _checked(self, value: Any, place: str) -> Any:
         if self.rule is not None:
             expect(self.rule.allows(value), place, value, self.rule.wanted)
         return value
@@ -587,7 +605,7 @@ class SizeField(ValueField):
 # book/state.ipynb#a-table-of-fields
 @dataclass(frozen=True)
 class ArrayField(Field):
-    """An array of a dtype and a shape, which its rule allows.
+    """An array of a dtype and a shape, of numbers up to a size, which its rule allows.
 
     The shape has a number, a letter, or None for any number, for each axis. The order of the axes
     in memory is kept.
@@ -596,9 +614,11 @@ class ArrayField(Field):
     shape: tuple[int | str | None, ...]
     dtype: type = float
     rule: Rule | None = None
+    largest: float = LARGEST
 
     def pack(self, value: Any, place: str, arrays: _Parts) -> Any:
         array: NDArray[Any] = np.asarray(value, dtype=self.dtype)
+        self._check_size(array, place)
         order: Any = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         arrays.setdefault(_member(place), []).append(array.ravel(order))
         return [order, *array.shape]
@@ -624,11 +644,19 @@ class ArrayField(Field):
         expect(n <= len(left), f"numbers left of {member}", len(left), n)
         source.arrays[member] = left[n:]
         array = left[:n].reshape(shape, order=order).copy(order)  # owns its numbers
+        self._check_size(array, place)
         if self.rule is not None:
             expect(self.rule.allows(array), place, array, self.rule.wanted)
         return array
 
+    def _check_size(self, array: NDArray[Any], place: str) -> None:
+        size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+        expect(
+            size <= self.largest, f"size of numbers in {place}", size, f"at most {self.largest:g}"
+        )
 
+
+# book/state.ipynb#a-table-of-fields
 def _member(place: str) -> str:
     """Name of the array for all arrays of a field: the place without the entries of tables."""
     return re.sub(r"\[\d+\]", "", place)
@@ -724,7 +752,7 @@ class RecordField(Field):
 # book/state.ipynb#a-table-of-fields
 @dataclass(frozen=True)
 class MatrixField(Field):
-    """A dense array of floats or a CSR array, of a shape of two letters."""
+    """Samples: a dense array of floats or a CSR array, of a shape of two letters."""
 
     rows: str
     columns: str
@@ -737,12 +765,17 @@ class MatrixField(Field):
 
     def _field(self, is_sparse: bool) -> Field:
         if not is_sparse:
-            return ArrayField((self.rows, self.columns))
+            return ArrayField((self.rows, self.columns), largest=LARGEST_SAMPLE)
         sizes = {"n_rows": SizeField(letter=self.rows), "n_columns": SizeField(letter=self.columns)}
         indices = ArrayField((None,), int)
         return RecordField(
             lambda n_rows, n_columns, **parts: _sparse_rows((n_rows, n_columns), **parts),
-            {**sizes, "data": ArrayField((None,)), "columns": indices, "starts": indices},
+            {
+                **sizes,
+                "data": ArrayField((None,), largest=LARGEST_SAMPLE),
+                "columns": indices,
+                "starts": indices,
+            },
             lambda A: {
                 "n_rows": A.shape[0],
                 "n_columns": A.shape[1],

@@ -158,6 +158,41 @@ def test_cone_prox_satisfies_its_conditions(strength):
         np.testing.assert_allclose(W, np.diag(np.maximum(V.diagonal(), 0)), atol=1e-6)
 
 
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 10])
+def test_the_cone_prox_takes_the_steps_of_fista_on_its_dual(n_steps):
+    rng = np.random.default_rng(5)
+    V = rng.standard_normal((6, 6))
+    V = V + V.T - 0.5 * np.eye(6)
+
+    def code(Y):
+        soft = np.sign(V + Y) * np.maximum(np.abs(V + Y) - 0.6, 0.0)
+        return soft + np.diag((V + Y).diagonal() - soft.diagonal())
+
+    # t_0 = 1, t_k (t_k - 1) = t_{k-1}^2; the gradient of the dual at Y is the code of Y
+    points, t = [np.zeros_like(V), np.zeros_like(V)], [1.0]
+    for _ in range(n_steps):
+        t.append(max(np.roots([1.0, -1.0, -(t[-1] ** 2)]).real))
+        search = points[-1] + (t[-2] - 1) / t[-1] * (points[-1] - points[-2])
+        points.append(nearest_psd(search - code(search)))
+    found = CodePenalty(0.4, psd=True).prox(V, 1.5, tol=0.0, max_iter=n_steps)
+    np.testing.assert_allclose(found, code(points[-1]), atol=1e-12)
+
+
+@pytest.mark.parametrize("psd", [False, True])
+def test_ramps_begin_with_the_margin_and_a_stage_ends_at_a_fraction_of_its_width(psd):
+    plane = problem("distance")
+    found = hinge_code(plane, 0.01 * plane.size() ** 0.5, 1e-3 * plane.size(), psd, tol=1e-4)
+    widths = found.history[:, 1]
+    stages = np.unique(widths)[::-1]
+    np.testing.assert_array_equal(stages, 0.25 ** np.arange(len(stages)))  # the margin is 1
+    assert len(stages) > 3
+    assert np.all(np.diff(widths) <= 0)
+    for width in stages[:-1]:
+        *before, (_, _, high, low) = found.history[widths == width]
+        assert high - low <= width / 2
+        assert all(np.diff([steps for steps, *_ in before]) == 10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.0, 0.003, 0.03])
 def test_against_the_linear_program(kind, share):

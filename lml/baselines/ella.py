@@ -29,6 +29,8 @@ from sklearn.utils.validation import check_is_fitted
 from lml.base import COMMON_FIELDS, BaseLifelongLearner, LearnerState, Record
 from lml.neighbors import accuracy
 from lml.state import (
+    LARGEST,
+    LARGEST_MEAN,
     ArrayField,
     Field,
     MatrixField,
@@ -479,10 +481,10 @@ _MODEL = RecordField(
     {
         "weights": ArrayField(("n", "m"), rule=Rule(lambda w: bool((w > 0).all()), "above 0")),
         "X": MatrixField("n", "D"),
-        "theta": ArrayField(("D", "m")),
+        "theta": ArrayField(("D", "m"), largest=LARGEST_MEAN),
         "intercept": ArrayField(("m",)),
-        "centers": ArrayField(("D", "m")),
-        "ridge": ValueField(real(0, above=True)),
+        "centers": ArrayField(("D", "m"), largest=LARGEST_MEAN),
+        "ridge": ValueField(real(0, LARGEST, above=True)),
     },
 )
 _TASK = RecordField(
@@ -817,9 +819,9 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
             _restored_state,
             {
                 **COMMON_FIELDS,
-                "dictionary": OptionalField(ArrayField(("D", "k"))),
+                "dictionary": OptionalField(ArrayField(("D", "k"), largest=LARGEST_MEAN)),
                 "tasks": TableField(_TASK),
-                "codes": TableField(ArrayField((None, "k"))),
+                "codes": TableField(ArrayField((None, "k"), largest=LARGEST_MEAN)),
                 "sums": OptionalField(_SUMS),
             },
         )

@@ -18,7 +18,17 @@ from lml.base import COMMON_FIELDS, LABELS, LearnerState, Record
 from lml.fisher import fisher_directions
 from lml.initialization import orthonormal_rows, residual_directions
 from lml.plda.model import Moments, Scatters, TaskSums
-from lml.state import ArrayField, RecordField, SizeField, TableField, ValueField, expect
+from lml.state import (
+    LARGEST,
+    LARGEST_COUNT,
+    LARGEST_MEAN,
+    ArrayField,
+    RecordField,
+    SizeField,
+    TableField,
+    ValueField,
+    expect,
+)
 from lml.utils.linalg import is_symmetric
 from lml.utils.typing import Floats, Indices, Matrix
 from lml.utils.validation import Rule, flag, real, whole
@@ -290,13 +300,13 @@ _MOMENTS = RecordField(
     Moments,
     {
         "labels": LABELS,
-        "counts": ArrayField(("c",), int, _POSITIVE),
-        "means": ArrayField(("c", "d")),
+        "counts": ArrayField(("c",), int, _POSITIVE, LARGEST_COUNT),
+        "means": ArrayField(("c", "d"), largest=LARGEST_MEAN),
         "within": ArrayField(("d", "d"), rule=Rule(is_symmetric, "symmetric")),
-        "trace": ValueField(real(0)),
+        "trace": ValueField(real(0, LARGEST)),
         "n_features": SizeField(letter="D"),
         "centered": ArrayField(("c",), rule=_POSITIVE),
-        "n_tasks": _SIZE,
+        "n_tasks": ValueField(whole(1, LARGEST_COUNT)),
     },
 )
 _MEMORY = RecordField(
@@ -304,7 +314,7 @@ _MEMORY = RecordField(
     {
         "number": _NUMBER,
         "n_visits": _SIZE,
-        "mean": ArrayField(("D",)),
+        "mean": ArrayField(("D",), largest=LARGEST_MEAN),
         "moments": _MOMENTS,
         "family": _NUMBER,
         "losses": ArrayField((None, None), rule=_SHARES),
@@ -325,7 +335,21 @@ def _whole(**parts: Any) -> PLDAState:
         labels = memory.moments.labels
         fits = len(labels) == len(memory.moments.counts) > 1
         expect(fits, f"labels of task {task!r}", labels, "a label for each count")
+        _check_sizes(memory, f"of task {task!r}")
     return state
+
+
+def _check_sizes(memory: TaskMemory, whose: str) -> None:
+    """Refuse what would overflow once it is divided by the unit of the task."""
+    m = memory.moments
+    fits = bool((m.centered <= (1 + 1e-6) * m.counts).all())
+    expect(fits, f"centered {whose}", m.centered, f"at most counts, {m.counts}")
+    most = 2 * m.trace + np.finfo(float).tiny  # positive semi-definite, but for rounding
+    fits = bool(np.abs(m.within).max(initial=0.0) <= most)
+    expect(fits, f"within {whose}", m.within, f"at most {most:g}, twice the trace")
+    most = LARGEST_MEAN * np.sqrt(m.unit)
+    fits = bool(np.abs(memory.mean).max(initial=0.0) <= most)
+    expect(fits, f"mean {whose}", memory.mean, f"at most {most:g}, as its unit wants")
 
 
 #: How a `PLDAState` is stored.

@@ -30,6 +30,7 @@ from sklearn.utils.validation import validate_data
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 
 __all__ = [
+    "LARGEST_SAMPLE",
     "InvalidParameterError",
     "Rule",
     "as_labels",
@@ -200,7 +201,8 @@ def check_parameters(estimator: Any) -> None:
 
 # book/door.ipynb#samples
 _LOSSY = (complex, np.complexfloating, np.datetime64, np.timedelta64)
-_LARGEST = 1e70  # products of squared distances of larger numbers overflow
+#: Largest size of a number of samples: products of squared distances of larger ones overflow.
+LARGEST_SAMPLE = 1e70
 _WORDS = ("categor", "enum", "str", "large_string", "date", "time", "duration")  # first letters
 
 
@@ -245,7 +247,7 @@ def check_kind(A: Any, name: str = "X", ensure_2d: bool = False) -> Any:
     return A
 
 
-def check_finite(A: Matrix, name: str = "X", largest: float = _LARGEST) -> Matrix:
+def check_finite(A: Matrix, name: str = "X", largest: float = LARGEST_SAMPLE) -> Matrix:
     """`A`, dense or sparse; an error that says where a number is not finite, or too large."""
     values = A.data if sparse.issparse(A) else A
     size = float(max(values.max(initial=0.0), -values.min(initial=0.0)))  # NaN where there is one
@@ -281,7 +283,7 @@ def check_matrix(
     name: str = "X",
     n_features: int | None = None,
     *,
-    largest: float = _LARGEST,
+    largest: float = LARGEST_SAMPLE,
     **options: Any,
 ) -> Matrix:
     """Samples as a finite float64 matrix, dense or CSR.
