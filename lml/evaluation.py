@@ -352,7 +352,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         Most references kept of a class of a task.
     reduction : {"random", "herding", "kmeans"}, default="random"
         How fewer references are chosen: at random, one after the other so that their mean stays
-        near that of the class, or as the centers of clusters of the class.
+        near that of the class, or as the centers of clusters of the class (one center: its mean).
     random_state : int, RandomState or None, default=None
         Of the random choice and of k-means.
 

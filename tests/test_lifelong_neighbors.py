@@ -210,6 +210,23 @@ def test_references_are_bounded_a_class(how, form):
     assert [np.sum(reader.references_["t"][1] == c) for c in "xyz"] == [3, 3, 3]
 
 
+def test_one_center_a_class_answers_as_references_pulled_to_the_class_mean():
+    tasks = make_tasks()
+    learner = LifelongMetricLearner(OASIS(n_steps=50), random_state=0)
+    centers = LifelongKNeighborsClassifier(learner, 1, max_per_class=1, reduction="kmeans")
+    pulled = LifelongKNeighborsClassifier(learner, 1)
+    for t in tasks:
+        learner.partial_fit(t.X_train, t.y_train, task=t.name)
+        centers.fit(t.X_train, t.y_train, task=t.name)
+        X = learner.shrink_references(t.X_train, t.y_train, task=t.name, amount=1.0)
+        pulled.fit(X, t.y_train, task=t.name)
+    for t in tasks:
+        X, y = centers.references_[t.name]
+        np.testing.assert_allclose(X, [t.X_train[t.y_train == c].mean(axis=0) for c in y])
+        answers = [reader.predict(t.X_test, task=t.name) for reader in (centers, pulled)]
+        np.testing.assert_array_equal(*answers)
+
+
 @pytest.mark.parametrize("how", ["herding", "kmeans", "random"])
 def test_references_do_not_depend_on_the_width_of_indices(how):
     task = make_tasks()[0]

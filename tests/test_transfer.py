@@ -198,6 +198,20 @@ def test_the_way_to_enrol_that_validation_prefers_is_asked():
     assert len({step.parameters.get("pull", 0.0) for step in chosen}) > 1
 
 
+def test_the_first_twenty_tasks_of_a_long_stream_choose_for_all():
+    tasks = load_few_shot_digits(n_tasks=51, random_state=0)
+    learner = [LifelongMetricLearner(OASIS(n_steps=20), sharing=0.5)]
+    protocol = Protocol(load_few_shot_digits, n_folds=2)
+    ways = [{}, {"pull": 1.0}]
+    steps = follow_learner(learner, tasks, protocol, 0, ways)
+    first = follow_learner(learner, tasks[:20], protocol, 0, ways)
+    assert [s.parameters for s in steps[:20]] == [s.parameters for s in first]
+    assert {s.validation_error for s in steps[20:]} == {first[-1].validation_error}
+    assert len({s.validation_error for s in first}) > 15
+    alone = follow_learner(learner, tasks, protocol, 0, [steps[-1].parameters])
+    np.testing.assert_array_equal(steps[-1].errors, alone[-1].errors)
+
+
 def test_class_means_of_other_tasks_are_asked_for_as_references():
     tasks = load_few_shot_digits(n_tasks=3, random_state=0)
     learner = LifelongMetricLearner(OASIS(n_steps=100), sharing=0.5, shared_labels=True)

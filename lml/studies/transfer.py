@@ -524,6 +524,7 @@ def follow_learner(
 
     `variants` are unfitted learners that differ in their parameters; `ref_ways` are ways to
     use the references, of which validation chooses one as well; {} leaves these as they are.
+    In a stream of more than 50 tasks the first 20 choose for all.
     """
     if not ref_ways or isinstance(ref_ways, Mapping):
         raise ValueError(f"ref_ways is {ref_ways!r}: give a list of ways, [{{}}] leaves references")
@@ -535,7 +536,8 @@ def follow_learner(
     steps = []
     for n, task in enumerate(tasks):
         begun = time.perf_counter()
-        parts = [part for (part,) in protocol.folds([raw[n]], seed)]
+        chooses = len(tasks) <= 50 or n < 20
+        parts = [part for (part,) in protocol.folds([raw[n]], seed)] if chooses else []
         before = copy.deepcopy(learners) if len(parts) > 1 else []
         for one in learners:
             one.partial_fit(task.X_train, task.y_train, task=task.name)
@@ -544,9 +546,9 @@ def follow_learner(
             tried = copy.deepcopy(before) or learners  # of folds: copies that see the other folds
             for one in tried if before else []:
                 one.partial_fit(part.X_train, part.y_train, task=task.name)
-            ways = [_reference_errors(one, part, "validation", ks, ref_ways) for one in tried]
-            held_out.append(ways)
-        tables.append(np.mean(held_out or [[[[0.0]]]], axis=0))  # learners x ref_ways x ks
+            held_out.append([_reference_errors(t, part, "validation", ks, ref_ways) for t in tried])
+        if chooses:
+            tables.append(np.mean(held_out or [[[[0.0]]]], axis=0))  # learners x ref_ways x ks
         (i, p, j), validation_error = best_setting(tables)
         seconds = time.perf_counter() - begun
         way = ref_ways[p]
@@ -790,6 +792,13 @@ def follow_class_means(raw: Sequence[Task], protocol: Protocol, seed: int) -> li
     return _at_the_end(steps[-1])
 
 
+_AS_THEY_COME: dict[str, Any] = {
+    **{f"{n}, as it comes": LifelongMetricLearner(n.lower()) for n in _BASES},
+    **{f"{n}, nothing shared": LifelongMetricLearner(n.lower(), sharing=0.0) for n in _BASES},
+    "PLDA, as it comes": LifelongPLDA(),
+    "PLDA, nothing shared": LifelongPLDA(own_weight=1.0),
+}
+_WAYS: dict[str, list[dict[str, float]]] = {"": [{}], ", enrolled": _PULLS}
 _COORDINATES: _Systems = {
     **{f"{name} alone": _in_coordinates(bases, [0.0]) for name, bases in _BASES.items()},
     **{
@@ -797,16 +806,12 @@ _COORDINATES: _Systems = {
         for name, bases in _BASES.items()
     },
     "LMNN shared, enrolled": _in_coordinates(_BASES["LMNN"], (0.0, 0.4, 0.8), _PULLS),
+    "LMNN alone, enrolled": _in_coordinates(_BASES["LMNN"], [0.0], _PULLS),
     "LMNN shared, joined": _in_coordinates(_BASES["LMNN"], (0.4, 0.8), _OTHERS, True),
     **{
-        f"{n}, as it comes": partial(follow_learner, [LifelongMetricLearner(n.lower())])
-        for n in _BASES
-    },
-    **{
-        f"{n}, nothing shared": partial(
-            follow_learner, [LifelongMetricLearner(n.lower(), sharing=0.0)]
-        )
-        for n in _BASES
+        f"{name}{ending}": partial(follow_learner, [learner], ref_ways=ways)
+        for name, learner in _AS_THEY_COME.items()
+        for ending, ways in _WAYS.items()
     },
     **{
         f"{n}, uncut{ending}": partial(
@@ -816,8 +821,6 @@ _COORDINATES: _Systems = {
         for ending, sharing in (("", "auto"), (" alone", 0.0))
     },
     "class means": follow_class_means,
-    "PLDA, as it comes": partial(follow_learner, [LifelongPLDA()]),
-    "PLDA, nothing shared": partial(follow_learner, [LifelongPLDA(own_weight=1.0)]),
 }
 
 
@@ -890,9 +893,9 @@ class Study:
 
 
 # book/streams.ipynb#systems-and-studies
-def _as_it_comes(base: str) -> tuple[str, str]:
+def _as_it_comes(base: str, ending: str = "") -> tuple[str, str]:
     """The lifelong learner with a base learner, and that alone."""
-    return f"{base}, as it comes", f"{base}, nothing shared"
+    return f"{base}, as it comes{ending}", f"{base}, nothing shared{ending}"
 
 
 _TABLES = ("isolet", "usps", "sentiment")
@@ -915,12 +918,15 @@ STUDIES = {
     "plain": Study(("digits-few", "embeddings"), ("euclidean", "class means", "logistic")),
     "sharedplda": Study(("embeddings",), _as_it_comes("PLDA"), n_splits=5),
     "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
+    "enrolled": Study(("digits-few", "embeddings"), _as_it_comes("OASIS", ", enrolled")),
+    "enrolledplda": Study(("embeddings",), _as_it_comes("PLDA", ", enrolled"), n_splits=5),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
     "uncut": Study(("isolet",),
         ("LMNN, uncut", "LMNN, uncut alone", "SCML, uncut", "SCML, uncut alone")),
     "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
-        ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN shared, joined")),
+        ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN alone, enrolled",
+         "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
     "harm": Study(("isolet-ruined", "usps-ruined"), tuple(_WITHOUT)),
