@@ -552,7 +552,14 @@ class LifelongMetricLearner(
             If the triplets, the task or a parameter cannot be used, or the base learner has no
             `fit_triplets`. The learner is then exactly what it was before the call.
         """
-        return self._learn_tuples("triplets", triplets, None, X, task)
+        with self._lock:
+            self._check_parameters()
+            self._warn_of_parameters()
+            self._check_learns_from("triplets", task)
+            samples, numbers = check_tuples(BaseEstimator(), triplets, X, 3)
+            state = self._state_for(samples, X)
+            self._state = self._learn_visit(state, samples, numbers, samples.shape[0], [], task)
+        return self
 
     def partial_fit_pairs(
         self, pairs: ArrayLike, y: ArrayLike, X: MatrixLike | None = None, *, task: Hashable
@@ -580,41 +587,38 @@ class LifelongMetricLearner(
             If the pairs, the task or a parameter cannot be used, or the base learner has no
             `fit_pairs`. The learner is then exactly what it was before the call.
         """
-        return self._learn_tuples("pairs", pairs, y, X, task)
-
-    def _learn_tuples(
-        self,
-        kind: str,
-        tuples: ArrayLike,
-        y: ArrayLike | None,
-        X: MatrixLike | None,
-        task: Hashable,
-    ) -> Self:
         with self._lock:
             self._check_parameters()
             self._warn_of_parameters()
-            check_task(task)
-            if not hasattr(self._base(), f"fit_{kind}"):
-                raise TypeError(
-                    f"base_learner={self.base_learner!r} does not learn from {kind}: use 'oasis' or"
-                    f" another learner that has fit_{kind}"
-                )
-            state = self._state
-            # names of columns are compared below: the state keeps them, not an attribute
-            samples, numbers = check_tuples(BaseEstimator(), tuples, X, 2 if kind == "pairs" else 3)
-            taught: Indices | LabeledPairs = numbers
-            if y is not None:
-                taught = LabeledPairs(numbers, check_pair_labels(y, len(numbers)))
-            if state is None:
-                columns = None if X is None else column_names(X)
-                state = self._blank_state(samples.shape[1], columns)
-                if self._compares_products():
-                    warn_of_mean(samples)
-            check_matrix(samples, "X", state.n_features)
-            if X is not None:
-                check_columns(self, X)
+            self._check_learns_from("pairs", task)
+            samples, numbers = check_tuples(BaseEstimator(), pairs, X, 2)
+            taught = LabeledPairs(numbers, check_pair_labels(y, len(numbers)))
+            state = self._state_for(samples, X)
             self._state = self._learn_visit(state, samples, taught, samples.shape[0], [], task)
         return self
+
+    def _check_learns_from(self, kind: str, task: Hashable) -> None:
+        """Refuse a task's name, or a base learner without `fit_triplets` or `fit_pairs`."""
+        check_task(task)
+        if not hasattr(self._base(), f"fit_{kind}"):
+            raise TypeError(
+                f"base_learner={self.base_learner!r} does not learn from {kind}: use 'oasis' or"
+                f" another learner that has fit_{kind}"
+            )
+
+    def _state_for(self, samples: Matrix, X: MatrixLike | None) -> _State:
+        """The state that is to learn from samples, those of X if it was given."""
+        state = self._state
+        if state is None:
+            # names of columns are compared below: the state keeps them, not an attribute
+            columns = None if X is None else column_names(X)
+            state = self._blank_state(samples.shape[1], columns)
+            if self._compares_products():
+                warn_of_mean(samples, stacklevel=4)
+        check_matrix(samples, "X", state.n_features)
+        if X is not None:
+            check_columns(self, X)
+        return state
 
     def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:
         """Class means of the other tasks, moved to this one: more references for k-NN.

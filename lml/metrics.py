@@ -848,7 +848,7 @@ def fitted_metric(
         if isinstance(y, LabeledPairs):
             fitted = learner.fit_pairs(y.numbers, y.signs, X)
         else:
-            fitted = learner.fit_triplets(y, X) if y.ndim == 2 else learner.fit(X, y)
+            fitted = learner.fit_triplets(y, X) if np.ndim(y) == 2 else learner.fit(X, y)
     metric = getattr(fitted, "metric_", None)
     metric_type: Any = getattr(fitted, "metric_type", None)
     place = f"metric_ of {parameter}"

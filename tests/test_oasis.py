@@ -412,11 +412,12 @@ def test_a_long_mean_is_said_of_triplets_and_pairs_too():
     pairs, signs = triplets[:, :2].copy(), np.ones(20, dtype=int)
     pairs[::2, 1], signs[::2] = triplets[::2, 2], -1
     model = OASIS(n_steps=20)
-    for shift, warned in ((0.0, 0), (9.0, 3)):
+    for shift, warned in ((0.0, 0), (9.0, 4)):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             model.fit_triplets(triplets, X + shift)
             model.fit_pairs(pairs, signs, X + shift)
             LifelongMetricLearner(model).partial_fit_triplets(triplets, X + shift, task="t")
+            LifelongMetricLearner(model).partial_fit_pairs(pairs, signs, X + shift, task="t")
         assert [str(one.message)[:24] for one in found] == ["the mean of the samples "] * warned
         assert {one.filename for one in found} <= {__file__}
