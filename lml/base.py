@@ -43,7 +43,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, check_random_state
 
-from lml.metrics import METRIC_LEARNER, FactoredMetric, LabeledPairs, fitted_metric
+from lml.metrics import METRIC_LEARNER, FactoredMetric, Lesson, fitted_metric
 from lml.single_task import samples_by_task
 from lml.state import (
     LARGEST_COUNT,
@@ -511,7 +511,7 @@ class BaseLearnerMixin:
         return getattr(self._base(), "metric_type", None) == "similarity"
 
     def _fit_base(
-        self, X: Matrix, y: Indices | LabeledPairs, seed: int, metric_type: str | None
+        self, X: Matrix, y: Lesson, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The metric that a clone of the base learner finds, and its type, the known one if any."""
         learner = clone(self._base())

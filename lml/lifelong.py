@@ -34,7 +34,7 @@ from lml.base import (
 )
 from lml.fisher import class_means
 from lml.lmnn import LMNN
-from lml.metrics import METRIC_TYPE, FactoredMetric, LabeledPairs
+from lml.metrics import METRIC_TYPE, FactoredMetric, LabeledPairs, Lesson
 from lml.neighbors import nearest_references
 from lml.oasis import OASIS
 from lml.scml import SCML
@@ -385,7 +385,7 @@ class LifelongMetricLearner(
         self,
         state: _State,
         X: Matrix,
-        y: Indices | LabeledPairs,
+        y: Lesson,
         n_own: int,
         labels: list[Any],
         task: Hashable,
@@ -417,12 +417,7 @@ class LifelongMetricLearner(
         )
 
     def _learn_code(
-        self,
-        shared: FactoredMetric,
-        X: Matrix,
-        y: Indices | LabeledPairs,
-        seed: int,
-        metric_type: str | None,
+        self, shared: FactoredMetric, X: Matrix, y: Lesson, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The code that the base learner finds in the shared coordinates, and its type."""
         n_samples, D = X.shape
@@ -436,12 +431,7 @@ class LifelongMetricLearner(
         return trimmed(code, self._most(D)) / scale**2, kind
 
     def _learn_in_span(
-        self,
-        shared: FactoredMetric,
-        X: Matrix,
-        y: Indices | LabeledPairs,
-        seed: int,
-        metric_type: str | None,
+        self, shared: FactoredMetric, X: Matrix, y: Lesson, seed: int, metric_type: str | None
     ) -> tuple[FactoredMetric, str]:
         """The same of few sparse samples with many features, eq. (shared-span)."""
         # squares of tiny numbers are 0: a power of two, which rounds nothing, takes them to size 1
@@ -490,7 +480,7 @@ class LifelongMetricLearner(
         self,
         state: _State,
         X: Matrix,
-        y: Indices | LabeledPairs,
+        y: Lesson,
         n_own: int,
         task: Hashable,
         base_seed: int,

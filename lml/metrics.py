@@ -9,7 +9,7 @@ O(r^2 D) operations; no D x D array is made unless `to_dense` asks for it.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,7 @@ __all__ = [
     "START",
     "FactoredMetric",
     "LabeledPairs",
+    "Lesson",
     "MetricDistance",
     "MetricLearnerMixin",
     "check_metric",
@@ -836,13 +837,14 @@ class LabeledPairs(NamedTuple):
     signs: Indices
 
 
-def fitted_metric(
-    learner: Any, parameter: str, X: Matrix, y: NDArray[Any] | LabeledPairs
-) -> tuple[FactoredMetric, str]:
+#: What teaches a metric learner: a label of each sample, triplets (n_triplets, 3), or pairs.
+Lesson: TypeAlias = NDArray[Any] | LabeledPairs
+
+
+def fitted_metric(learner: Any, parameter: str, X: Matrix, y: Lesson) -> tuple[FactoredMetric, str]:
     """Fit a learner: its metric, finite, for a distance symmetric, and the metric type.
 
-    `y` holds the label of each sample, or triplets (n_triplets, 3) of sample numbers, or pairs. An
-    error names the parameter that holds the learner.
+    An error names the parameter that holds the learner.
     """
     with inside():
         if isinstance(y, LabeledPairs):
