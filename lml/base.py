@@ -299,21 +299,21 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             comes_back = state is not None and task in state.tasks
             self._check_labels(codes, labels, task, known=comes_back)
             if state is None:
-                state = self._blank_state(samples.shape[1], column_names(X))
+                state = self._blank_state(samples, column_names(X))
                 warn_of_scales(samples, state.columns, stacklevel=3)
-                if self._compares_products():
-                    warn_of_mean(samples)
             self._state = self._learn_task(state, samples, codes, labels, task)
         return self
 
-    def _blank_state(self, n_features: int, columns: tuple[str, ...] | None) -> _S:
-        """The state before the first task."""
+    def _blank_state(self, X: Matrix, columns: tuple[str, ...] | None) -> _S:
+        """The state before the first task, whose samples are X."""
+        if self._compares_products():
+            warn_of_mean(X, stacklevel=4)  # of who calls the public method
         if self.random_state is None:
             root = np.random.SeedSequence().entropy
         else:  # a generator is read, not advanced
             generator = copy.deepcopy(check_random_state(self.random_state))
             root = int(generator.randint(2**31))
-        return self._state_class(n_features=n_features, root=root, columns=columns)
+        return self._state_class(n_features=X.shape[1], root=root, columns=columns)
 
     def fit(self, X: MatrixLike, y: LabelsLike, *, tasks: Iterable[Hashable]) -> Self:
         """Forget everything and learn a table of samples, task by task.
@@ -340,9 +340,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 codes, labels = _encoded([all_labels[sample] for sample in own])
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
-            state = self._blank_state(table.shape[1], columns)
-            if self._compares_products():
-                warn_of_mean(table[encoded[0][0]])
+            state = self._blank_state(table[encoded[0][0]], columns)
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
                     state = self._learn_task(state, table[own], codes, labels, task)

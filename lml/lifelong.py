@@ -63,7 +63,6 @@ from lml.utils.validation import (
     optional,
     real,
     seed,
-    warn_of_mean,
     whole,
 )
 from lml.weak_supervision import check_pair_labels, check_tuples
@@ -390,7 +389,7 @@ class LifelongMetricLearner(
         labels: list[Any],
         task: Hashable,
     ) -> _State:
-        """The state after samples with labels y (n,), or with triplets y (n_triplets, 3) or pairs."""
+        """The state after samples X and what teaches of them, y."""
         # the base learner in the coordinates of what the other tasks have found
         base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
         sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
@@ -546,8 +545,11 @@ class LifelongMetricLearner(
             self._check_parameters()
             self._warn_of_parameters()
             self._check_learns_from("triplets", task)
+            # the state keeps the names of columns, not an attribute
             samples, numbers = check_tuples(BaseEstimator(), triplets, X, 3)
-            state = self._state_for(samples, X)
+            columns = None if X is None else column_names(X)
+            state = self._state or self._blank_state(samples, columns)
+            self._check_table(state, samples, X)
             self._state = self._learn_visit(state, samples, numbers, samples.shape[0], [], task)
         return self
 
@@ -582,9 +584,11 @@ class LifelongMetricLearner(
             self._warn_of_parameters()
             self._check_learns_from("pairs", task)
             samples, numbers = check_tuples(BaseEstimator(), pairs, X, 2)
-            taught = LabeledPairs(numbers, check_pair_labels(y, len(numbers)))
-            state = self._state_for(samples, X)
-            self._state = self._learn_visit(state, samples, taught, samples.shape[0], [], task)
+            lesson = LabeledPairs(numbers, check_pair_labels(y, len(numbers)))
+            columns = None if X is None else column_names(X)
+            state = self._state or self._blank_state(samples, columns)
+            self._check_table(state, samples, X)
+            self._state = self._learn_visit(state, samples, lesson, samples.shape[0], [], task)
         return self
 
     def _check_learns_from(self, kind: str, task: Hashable) -> None:
@@ -596,19 +600,11 @@ class LifelongMetricLearner(
                 f" another learner that has fit_{kind}"
             )
 
-    def _state_for(self, samples: Matrix, X: MatrixLike | None) -> _State:
-        """The state that is to learn from samples, those of X if it was given."""
-        state = self._state
-        if state is None:
-            # names of columns are compared below: the state keeps them, not an attribute
-            columns = None if X is None else column_names(X)
-            state = self._blank_state(samples.shape[1], columns)
-            if self._compares_products():
-                warn_of_mean(samples, stacklevel=4)
+    def _check_table(self, state: _State, samples: Matrix, X: MatrixLike | None) -> None:
+        """Refuse samples, those of X if it was given, with other columns than those learned."""
         check_matrix(samples, "X", state.n_features)
         if X is not None:
             check_columns(self, X)
-        return state
 
     def class_means_of_others(self, *, task: Hashable) -> tuple[Floats, list[Any]]:
         """Class means of the other tasks, moved to this one: more references for k-NN.

@@ -84,7 +84,9 @@ class TaskMetricsMixin(DocumentedMixin):
         -------
         ndarray of shape (n_pairs,)
             x' M_t z for a similarity; minus the squared distance under the positive
-            semi-definite read-out for a distance.
+            semi-definite read-out for a distance. `LifelongPLDA` gives natural logarithms of the
+            ratio of its model: one class, above 0, or two? For probabilities calibrate them, by
+            `lml.weak_supervision.PairClassifier`.
 
         Notes
         -----
@@ -396,10 +398,7 @@ class TaskTransformer(MetricLearnerMixin, BaseEstimator):
     def pair_score(self, pairs: ArrayLike) -> Floats:
         """Scores of pairs (n_pairs, 2, n_features), those of the learner; larger is closer."""
         check_is_fitted(self, "metric_")
-        scored = copy.copy(self)
-        if self.metric_type == "similarity" and hasattr(self.learner_, "_pair_metric"):
-            scored.metric_ = self.learner_._pair_metric(self.task)
-        return MetricLearnerMixin.pair_score(scored, pairs)
+        return self.learner_.pair_score(pairs, task=self.task)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

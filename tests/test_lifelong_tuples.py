@@ -57,23 +57,6 @@ def test_auto_follows_the_tasks_with_labels_and_grows_without_any():
     assert learner.partial_fit_triplets(TRIPLETS, X, task="c").sharing_ == chosen
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((TRIPLETS, X[:, :3]), "features"),
-        ((TRIPLETS, X[:5]), "numbers go from 0 to 4"),
-        ((X[PAIRS],), "triplets has shape"),
-    ],
-)
-def test_a_visit_of_triplets_that_fails_changes_nothing(given, said):
-    learner = stream()
-    before = learner.__dict__.copy()
-    with pytest.raises(ValueError, match=said):
-        learner.partial_fit_triplets(*given, task="new")
-    assert learner.__dict__ == before
-    assert list(learner.tasks_) == ["labels", "triplets"]
-
-
 def test_a_base_learner_that_needs_labels_is_refused():
     with pytest.raises(TypeError, match="does not learn from triplets"):
         stream("lmnn")
@@ -118,18 +101,22 @@ class FixedDraws(OASIS):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("kind", "given", "said"),
     [
-        ((PAIRS, SIGNS[:-1], X), "a label for each pair"),
-        ((PAIRS, np.ones(len(PAIRS)), X), "of both at least one"),
-        ((PAIRS, SIGNS, X[:5]), "numbers go from 0 to 4"),
-        ((TRIPLETS, SIGNS, X), "pairs"),
+        ("triplets", (TRIPLETS, X[:, :3]), "features"),
+        ("triplets", (TRIPLETS, X[:5]), "numbers go from 0 to 4"),
+        ("triplets", (X[PAIRS],), "triplets has shape"),
+        ("pairs", (PAIRS, SIGNS[:-1], X), "a label for each pair"),
+        ("pairs", (PAIRS, np.ones(len(PAIRS)), X), "of both at least one"),
+        ("pairs", (PAIRS, SIGNS, X[:5]), "numbers go from 0 to 4"),
+        ("pairs", (PAIRS, SIGNS, X[:, :3]), "features"),
+        ("pairs", (TRIPLETS, SIGNS, X), "pairs"),
     ],
 )
-def test_a_visit_of_pairs_that_fails_changes_nothing(given, said):
+def test_a_visit_of_tuples_that_fails_changes_nothing(kind, given, said):
     learner = stream()
     before = learner.__dict__.copy()
     with pytest.raises(ValueError, match=said):
-        learner.partial_fit_pairs(*given, task="new")
+        getattr(learner, f"partial_fit_{kind}")(*given, task="new")
     assert learner.__dict__ == before
     assert list(learner.tasks_) == ["labels", "triplets"]

@@ -337,34 +337,11 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         unit = np.mean([memory.moments.unit for memory in family])
         return self._log_ratio(state, pools[largest].scatters, shrinkage, mean, float(unit))
 
-    def pair_score(self, pairs: ArrayLike, *, task: Hashable) -> Floats:
-        """Log-ratios of pairs under the model of a task: one class or two? Above 0, rather one.
-
-        Parameters
-        ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of samples, or a tuple of two arrays, sparse matrices or data frames
-            (n_pairs, n_features).
-        task : hashable
-            A known task.
-
-        Returns
-        -------
-        ndarray of shape (n_pairs,)
-            Natural logarithms. For probabilities and decisions calibrate them on pairs of your
-            own: `lml.weak_supervision.PairClassifier`.
-
-        Notes
-        -----
-        Derived in chapter 22 (two_covariance), eq. (plda-ratio); chapter 24 (plda), eq.
-        (plda-divisor).
-        """
-        return super().pair_score(pairs, task=task)
-
     def _pair_metric(self, task: Hashable) -> LogRatioMetric:
         """The log-ratio with the within-class covariance of eq. (plda-divisor)."""
         now = copy.copy(self)
-        metric, state = now.task_metric(task), now.state_
+        metric = now.task_metric(task)
+        state = now.state_
         divisor = now._selection().divisor(_family_of(state, state.tasks[task]))
         if divisor == 1:
             return metric
