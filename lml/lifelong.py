@@ -150,8 +150,12 @@ def trimmed(metric: FactoredMetric, rank: int) -> FactoredMetric:
 # book/lifelong.ipynb#a-sum-that-keeps-its-size
 def _least_spread(values: Floats, n_features: int, rank: int) -> tuple[Indices, float]:
     """The eigenvalues to keep, and the mean of the others; all but `values` are zero."""
-    if len(values) <= rank:
-        return np.arange(len(values)), 0.0
+    # what is above rounding
+    floor = 10 * len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
+    seen = np.flatnonzero(np.abs(values) > floor)
+    if len(seen) <= rank:
+        return seen, 0.0
+    values = values[seen]
     n_zeros = n_features - len(values)  # they are cut together
     below = int(np.searchsorted(values, 0.0))
     spectrum = np.insert(values, below, np.zeros(n_zeros))
@@ -165,7 +169,7 @@ def _least_spread(values: Floats, n_features: int, rank: int) -> tuple[Indices, 
     spread = squares[first + n_cut] - squares[first] - n_cut * means**2
     best = int(np.argmin(spread))
     begin = first[best]
-    return np.r_[:begin, begin + n_cut - n_zeros : len(values)], float(means[best])
+    return seen[np.r_[:begin, begin + n_cut - n_zeros : len(values)]], float(means[best])
 
 
 # book/lifelong.ipynb#how-much-to-share
@@ -281,7 +285,7 @@ class LifelongMetricLearner(
         half of the samples. "grow" is .9 n / (n + 5) with n other tasks.
     n_components : int, default=100
         Most directions of the shared metric; the others have one weight.
-    code_rank : int or None, default=20
+    code_rank : int or None, default=100
         Most directions of a code. None keeps all, which is D x D numbers for LMNN.
     shared_labels : bool, default=False
         Whether a label means the same class in every task. When a task is learned, the class
@@ -352,7 +356,7 @@ class LifelongMetricLearner(
         *,
         sharing: float | str = "auto",
         n_components: int = 100,
-        code_rank: int | None = 20,
+        code_rank: int | None = 100,
         shared_labels: bool = False,
         n_jobs: int | None = None,
         random_state: Seed = None,
