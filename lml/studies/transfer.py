@@ -276,9 +276,9 @@ def _with_ruined(dataset: str, k: int) -> Protocol:
     return replace(DATASETS[dataset], load=load, n_neighbors=(k,))
 
 
-def _load_embeddings(random_state: int | None = None) -> list[Task]:
-    """Two hundred tasks like embeddings."""
-    return list(make_embedding_stream(200, random_state=random_state))
+def _load_embeddings(n_tasks: int, random_state: int | None = None) -> list[Task]:
+    """Tasks like embeddings."""
+    return list(make_embedding_stream(n_tasks, random_state=random_state))
 
 
 #: Data set name to its protocol: those of the tables, 30 tasks of speakers, sparse reviews, and
@@ -289,7 +289,8 @@ STREAMS = {
     "sentiment-raw": replace(DATASETS["sentiment"], load=partial(load_sentiment_tasks, "raw")),
     "isolet-ruined": _with_ruined("isolet", 3),
     "usps-ruined": _with_ruined("usps", 1),
-    "embeddings": Protocol(_load_embeddings, n_folds=2),
+    "embeddings": Protocol(partial(_load_embeddings, 200), n_folds=2),
+    "embeddings-40": Protocol(partial(_load_embeddings, 40), n_folds=2),
     "digits-few": Protocol(load_few_shot_digits, n_folds=2),
 }
 
@@ -813,13 +814,6 @@ _COORDINATES: _Systems = {
         for name, learner in _AS_THEY_COME.items()
         for ending, ways in _WAYS.items()
     },
-    **{
-        f"{n}, uncut{ending}": partial(
-            follow_learner, [LifelongMetricLearner(n.lower(), code_rank=None, sharing=sharing)]
-        )
-        for n in ("LMNN", "SCML")
-        for ending, sharing in (("", "auto"), (" alone", 0.0))
-    },
     "class means": follow_class_means,
 }
 
@@ -917,13 +911,11 @@ STUDIES = {
     ),
     "plain": Study(("digits-few", "embeddings"), ("euclidean", "class means", "logistic")),
     "sharedplda": Study(("embeddings",), _as_it_comes("PLDA"), n_splits=5),
-    "sharedlmnn": Study((*_TABLES, "digits-few"), _as_it_comes("LMNN")),
+    "sharedlmnn": Study((*_TABLES, "digits-few", "embeddings-40"), _as_it_comes("LMNN")),
     "enrolled": Study(("digits-few", "embeddings"), _as_it_comes("OASIS", ", enrolled")),
     "enrolledplda": Study(("embeddings",), _as_it_comes("PLDA", ", enrolled"), n_splits=5),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
-    "uncut": Study(("isolet",),
-        ("LMNN, uncut", "LMNN, uncut alone", "SCML, uncut", "SCML, uncut alone")),
-    "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
+    "tuned": Study((*_TABLES, "embeddings-40"), ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN alone, enrolled",
          "LMNN shared, joined")),
