@@ -814,6 +814,12 @@ _COORDINATES: _Systems = {
         for name, learner in _AS_THEY_COME.items()
         for ending, ways in _WAYS.items()
     },
+    **{
+        f"{n}, twenty directions": partial(
+            follow_learner, [LifelongMetricLearner(n.lower(), code_rank=20)]
+        )
+        for n in _BASES
+    },
     "class means": follow_class_means,
 }
 
@@ -915,6 +921,7 @@ STUDIES = {
     "enrolled": Study(("digits-few", "embeddings"), _as_it_comes("OASIS", ", enrolled")),
     "enrolledplda": Study(("embeddings",), _as_it_comes("PLDA", ", enrolled"), n_splits=5),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
+    "small": Study(("isolet", "embeddings"), tuple(f"{n}, twenty directions" for n in _BASES)),
     "tuned": Study((*_TABLES, "embeddings-40"), ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN alone, enrolled",
