@@ -921,7 +921,7 @@ STUDIES = {
     "enrolled": Study(("digits-few", "embeddings"), _as_it_comes("OASIS", ", enrolled")),
     "enrolledplda": Study(("embeddings",), _as_it_comes("PLDA", ", enrolled"), n_splits=5),
     "sharedscml": Study(_TABLES, _as_it_comes("SCML")),
-    "small": Study(("isolet", "embeddings"), tuple(f"{n}, twenty directions" for n in _BASES)),
+    "small": Study(("isolet", "usps", "embeddings"), tuple(f"{n}, twenty directions" for n in _BASES)),
     "tuned": Study((*_TABLES, "embeddings-40"), ("OASIS shared", "OASIS alone")),
     "tunedlmnn": Study(("isolet",),
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN alone, enrolled",
