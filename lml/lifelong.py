@@ -396,13 +396,7 @@ class LifelongMetricLearner(
         return learn(replace(state, means=means), X, y, n_own, labels, task)
 
     def _learn_visit(
-        self,
-        state: _State,
-        X: Matrix,
-        y: Lesson,
-        n_own: int,
-        labels: list[Any],
-        task: Hashable,
+        self, state: _State, X: Matrix, y: Lesson, n_own: int, labels: list[Any], task: Hashable
     ) -> _State:
         """The state after samples X and what teaches of them, y."""
         # the base learner in the coordinates of what the other tasks have found
