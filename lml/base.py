@@ -554,16 +554,25 @@ class ClassMeans(Record):
         """The mean of all samples."""
         return self.counts @ self.means / self.counts.sum()
 
+    @property
+    def has_center(self) -> bool:
+        """Whether the mean of all samples is that of a task, and not of its only class."""
+        return len(self.labels) > 1
+
     def centered(self) -> "ClassMeans":
         """The means from the mean of all samples."""
         return replace(self, means=self.means - self.center)
 
     def from_others(self, others: Iterable["ClassMeans"]) -> tuple[Floats, list[Any]]:
-        """Class means of other tasks, moved to this one, and their labels; of its classes only."""
-        own = set(self.labels)
+        """Class means of other tasks, moved to this one, and their labels; of its classes only.
+
+        The mean of one class says nothing of where a task lies: it is not moved, nor to it.
+        """
+        own = set(self.labels if self.has_center else ())
         found = [
             (label, mean)
             for other in others
+            if other.has_center
             for label, mean in zip(other.labels, other.centered().means)
             if label in own
         ]

@@ -59,6 +59,7 @@ from lml.utils.validation import (
     check_task,
     column_names,
     flag,
+    has_pairs,
     jobs,
     optional,
     real,
@@ -193,7 +194,7 @@ def _joined(
     state: "_State", task: Hashable, own: ClassMeans, X: Matrix, y: Indices
 ) -> tuple[Matrix, Indices]:
     """The samples of a visit and the class means of the last other tasks, eq. (shared-joined)."""
-    others = [means for u, means in state.means.items() if u != task]
+    others = [means for u, means in state.means.items() if u != task and means.has_center]
     means, labels = own.from_others(others[-_MOST_JOINED:])
     classes = np.array([own.labels.index(label) for label in labels], dtype=y.dtype)
     return stacked(X, means), np.concatenate([y, classes])
@@ -212,6 +213,8 @@ class TaskRecord(ShortRepr):
         Labels, in the order in which they were first seen.
     n_samples, n_visits : int
         Samples and calls of ``partial_fit`` over all visits.
+    n_learned : int
+        Samples of the visits that taught a metric. At 0 the task has no code.
     sharing : float
         m at the last visit.
     """
@@ -220,6 +223,7 @@ class TaskRecord(ShortRepr):
     classes: tuple[Any, ...]
     n_samples: int
     n_visits: int
+    n_learned: int
     sharing: float
 
 
@@ -227,31 +231,32 @@ class TaskRecord(ShortRepr):
 class _State(LearnerState):
     """What a `LifelongMetricLearner` knows after some visits; it never changes."""
 
-    total: Any = None  # FactoredMetric: the sum of all contributions, after the first task
-    codes: dict[Any, FactoredMetric] = field(default_factory=dict)
+    total: Any = None  # FactoredMetric: the sum of all contributions, after the first code
+    codes: dict[Any, FactoredMetric] = field(default_factory=dict)  # of tasks that were learned
     means: dict[Any, ClassMeans] = field(default_factory=dict)  # of tasks with shared labels
     mistakes: Any = None  # Floats: of each candidate for m, on samples left out, over all tasks
-    sharing: float = 0.0  # m, as it was at the last visit
+    sharing: float = 0.0  # m, as it was at the last visit that taught
     metric_type: Any = None  # "similarity" or "distance" after the first task
 
     def of_others(self, task: Hashable) -> tuple[Any, int]:
-        """Sum of the contributions of the other tasks (None before any task), and their number."""
+        """Sum of the contributions of the other tasks (None before any code), and their number."""
         if task not in self.codes:
             return self.total, len(self.codes)
         return self.total - contribution(self.codes[task]), len(self.codes) - 1
 
 
 def _noted(
-    state: _State, task: Hashable, labels: list[Any], n_samples: int, sharing: float
+    state: _State, task: Hashable, labels: list[Any], n_samples: int, n_learned: int, sharing: float
 ) -> TaskRecord:
     """The record of a task after a visit."""
-    new = TaskRecord(state.number(task), classes=(), n_samples=0, n_visits=0, sharing=sharing)
+    new = TaskRecord(state.number(task), (), n_samples=0, n_visits=0, n_learned=0, sharing=sharing)
     known = state.tasks.get(task, new)
     return TaskRecord(
         number=known.number,
         classes=tuple(dict.fromkeys((*known.classes, *labels))),
         n_samples=known.n_samples + n_samples,
         n_visits=known.n_visits + 1,
+        n_learned=known.n_learned + n_learned,
         sharing=sharing,
     )
 
@@ -304,9 +309,9 @@ class LifelongMetricLearner(
     shared_metric_ : FactoredMetric
         P for a task that is not known yet.
     codes_ : dict
-        Task to its code W, a FactoredMetric.
+        Task to its code W, a FactoredMetric; of the tasks that have learned one.
     sharing_ : float
-        m, as it was at the last visit.
+        m, as it was at the last visit that taught a metric.
     tasks_ : dict
         Task to its `TaskRecord`, in the order of first appearance.
     metric_type_ : {"similarity", "distance"}
@@ -321,6 +326,11 @@ class LifelongMetricLearner(
     (shared-joined). Paper: section IV, where M_t = L' W_t L. The metrics of all tasks change when a
     task arrives. A task that comes back keeps what was learned: its code becomes the mean over all
     of its samples.
+
+    A visit without a triplet (one class, or no class with two samples, the joined class means
+    counted) teaches no metric: it is noted, and where labels are shared its class means are kept.
+    A task without a code is read in P itself, and is not one of the others. The first visit of
+    all may be such a one if the base learner has its ``metric_type`` before `fit`.
 
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
@@ -382,16 +392,11 @@ class LifelongMetricLearner(
             own = ClassMeans(tuple(labels), *class_means(X, y))
             X, y = _joined(state, task, own, X, y)
             means = {**means, task: means[task].plus(own) if task in means else own}
-        return self._learn_visit(replace(state, means=means), X, y, n_own, labels, task)
+        learn = self._learn_visit if has_pairs(y, labels) else self._note_visit
+        return learn(replace(state, means=means), X, y, n_own, labels, task)
 
     def _learn_visit(
-        self,
-        state: _State,
-        X: Matrix,
-        y: Lesson,
-        n_own: int,
-        labels: list[Any],
-        task: Hashable,
+        self, state: _State, X: Matrix, y: Lesson, n_own: int, labels: list[Any], task: Hashable
     ) -> _State:
         """The state after samples X and what teaches of them, y."""
         # the base learner in the coordinates of what the other tasks have found
@@ -400,9 +405,9 @@ class LifelongMetricLearner(
         shared = _shared_metric(state, task, sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
-        # the mean with earlier visits, by samples
+        # the mean with earlier visits, by the samples that taught it
         if task in state.codes:
-            new = n_own / (state.tasks[task].n_samples + n_own)
+            new = n_own / (state.tasks[task].n_learned + n_own)
             code = trimmed((1 - new) * state.codes[task] + new * code, self._most(X.shape[1]))
 
         # the sum, with what the task adds to it now
@@ -413,11 +418,37 @@ class LifelongMetricLearner(
             state,
             total=total,
             codes={**state.codes, task: code},
-            tasks={**state.tasks, task: _noted(state, task, labels, n_own, sharing)},
+            tasks={**state.tasks, task: _noted(state, task, labels, n_own, n_own, sharing)},
             mistakes=mistakes,
             sharing=sharing,
             metric_type=kind,
         )
+
+    def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
+        """A visit may bring one class, or one sample."""
+        if not labels:
+            super()._check_labels(y, labels, task, known)
+
+    def _note_visit(
+        self, state: _State, X: Matrix, y: Indices, n_own: int, labels: list[Any], task: Hashable
+    ) -> _State:
+        """The state after a visit without a triplet, which teaches the base learner nothing."""
+        base = self._base()
+        kind = state.metric_type or getattr(base, "metric_type", None)
+        if not METRIC_TYPE.allows(kind):
+            raise ValueError(
+                f"task {task!r} has no triplet to learn from, and base_learner={base!r} says only"
+                " after a fit whether it learns a similarity or a distance: begin with a visit of"
+                " two classes, one with two samples"
+            )
+        if not state.codes:
+            warnings.warn(
+                f"task {task!r} has no triplet to learn from, and no task has been learned so far:"
+                " until a visit has two classes, one with two samples, its metric is the identity",
+                stacklevel=4,
+            )
+        record = _noted(state, task, labels, n_own, 0, state.sharing)
+        return replace(state, tasks={**state.tasks, task: record}, metric_type=kind)
 
     def _learn_code(
         self, shared: FactoredMetric, X: Matrix, y: Lesson, seed: int, metric_type: str | None
@@ -475,9 +506,11 @@ class LifelongMetricLearner(
 
     def _forget_task(self, state: _State, task: Hashable) -> _State:
         """The state without a task's entries and its part of the sum."""
+        left = super()._forget_task(state, task)
+        if task not in state.codes:
+            return left
         others, n_others = state.of_others(task)
-        total = trimmed(others, self.n_components) if n_others else None
-        return replace(super()._forget_task(state, task), total=total)
+        return replace(left, total=trimmed(others, self.n_components) if n_others else None)
 
     def _choose_sharing(
         self,
@@ -490,7 +523,7 @@ class LifelongMetricLearner(
         fold_seed: int,
     ) -> tuple[float, Any]:
         """m, and the mistakes of its candidates so far; only the first `n_own` samples are asked."""
-        n_others = len(state.tasks) - (task in state.tasks)
+        n_others = len(state.codes) - (task in state.codes)
         grown = 0.9 * n_others / (n_others + 5)
         if self.sharing == "grow":
             return grown, state.mistakes
@@ -621,7 +654,8 @@ class LifelongMetricLearner(
         Returns
         -------
         means : ndarray of shape (n_means, n_features)
-            Of the task's own classes only.
+            Of the task's own classes only. A task of one class gives and is given none: its mean
+            does not say where it lies.
         labels : list of length n_means
 
         Raises
@@ -639,14 +673,18 @@ class LifelongMetricLearner(
 
     def _joined_means(self, state: _State, task: Hashable) -> dict[Any, Floats]:
         """Label to the mean of the class over all tasks, moved to the mean of this one."""
-        center = _known_means(state, task).center
-        joined = reduce(ClassMeans.plus, (part.centered() for part in state.means.values()))
-        return dict(zip(joined.labels, center + joined.means))
+        own = _known_means(state, task)
+        if not own.has_center:
+            return {}
+        parts = (part.centered() for part in state.means.values() if part.has_center)
+        joined = reduce(ClassMeans.plus, parts)
+        return dict(zip(joined.labels, own.center + joined.means))
 
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric R W R of a task, a FactoredMetric, as the other tasks shape it now."""
         state = self._known_state(task)
-        return _in_features(state.codes[task], _shared_metric(state, task, state.sharing))
+        shared = _shared_metric(state, task, state.sharing)
+        return _in_features(state.codes[task], shared) if task in state.codes else shared
 
     @property
     def shared_metric_(self) -> FactoredMetric:
@@ -656,7 +694,7 @@ class LifelongMetricLearner(
 
     @property
     def codes_(self) -> dict[Any, FactoredMetric]:
-        """Task to its code W, a FactoredMetric; a copy of the table."""
+        """Task to its code W, if it has learned one; a copy of the table."""
         return dict(self._learned_state("codes_").codes)
 
     @property
@@ -710,11 +748,16 @@ def _known_means(state: _State, task: Hashable) -> ClassMeans:
 def _restored_state(**parts: Any) -> _State:
     """The state of these fields, or an error that says what does not belong."""
     tasks = parts["tasks"]
-    expect(set(parts["codes"]) == set(tasks), "tasks of codes", len(parts["codes"]), "all tasks")
+    codes = parts["codes"]
+    learned = {task for task, record in tasks.items() if record.n_learned}
+    expect(set(codes) == learned, "tasks of codes", len(codes), "all that were learned")
+    for task, record in tasks.items():
+        known = record.n_learned <= record.n_samples
+        expect(known, f"n_learned of {task!r}", record.n_learned, "at most its n_samples")
     for task, part in parts["means"].items():
         known = task in tasks and set(part.labels) <= set(tasks[task].classes)
         expect(known, f"labels of the means of {task!r}", part.labels, "classes of the task")
-    expect((parts["total"] is None) == (not tasks), "sum", parts["total"], "one with tasks only")
+    expect((parts["total"] is None) == (not codes), "sum", parts["total"], "one with codes only")
     return _State(**parts)
 
 
@@ -734,6 +777,7 @@ _RECORD = RecordField(
         "classes": LABELS,
         "n_samples": ValueField(whole(1)),
         "n_visits": ValueField(whole(1)),
+        "n_learned": ValueField(whole(0)),
         "sharing": ValueField(real(0, 1)),
     },
 )

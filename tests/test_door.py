@@ -40,6 +40,7 @@ from lml.utils.validation import (
     column_names,
     encode_labels,
     flag,
+    has_pairs,
     inside,
     is_missing,
     is_real,
@@ -391,7 +392,9 @@ def test_labels_that_are_no_classes_are_refused():
 def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
     with pytest.raises(ValueError, match=rf"task has {len(labels)} samples of .* no {lack}"):
         check_two_classes(*encode_labels(labels), "task")
+    assert not has_pairs(*encode_labels(labels))
     check_two_classes(*encode_labels(["a", "b", "a"]))
+    assert has_pairs(*encode_labels(["a", "b", "a"]))
 
 
 def test_scales_are_those_of_dense_samples_of_users():
@@ -418,6 +421,7 @@ def test_a_mean_is_long_beside_the_deviation(form):
     warn_of_mean(form(X))
     warn_of_mean(form(np.zeros((4, 3))))
     warn_of_mean(form(X[:0]))
+    warn_of_mean(form(X[:1] + 5))  # one sample has no deviation
     with inside(), warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_mean(form(X + 5))

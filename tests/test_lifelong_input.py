@@ -39,8 +39,6 @@ def bad_calls():
         r"X\[3, 2\] is nan": (nan, y, "t"),
         r"X\[4, 5\] is inf": (sparse.csr_array(inf), y, "t"),
         "5 features.* 7": (X[:, :5], y, "t"),
-        "1 classes.*no dissimilar pair": (X, np.zeros(30), "t"),
-        "no similar pair": (X, np.arange(30), "t"),
         "inconsistent": (X, y[:-1], "t"),
         "hashable": (X, y, ["t"]),
         "equal to itself": (X, y, float("nan")),

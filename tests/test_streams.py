@@ -147,7 +147,7 @@ def test_tasks_of_one_class_learn_together_where_the_samples_are_pooled():
 
 
 @pytest.mark.parametrize(
-    "make", [MultiTaskSCML, MultiTaskLMNN, MultiTaskOASIS, lifelong_oasis], ids=lambda m: m.__name__
+    "make", [MultiTaskSCML, MultiTaskLMNN, MultiTaskOASIS], ids=lambda m: m.__name__
 )
 def test_a_task_of_one_class_beside_another_is_refused(make):
     names, y = ["one"] * 12 + ["two"] * 12, np.r_[np.zeros(12, int), Y0[:12]]

@@ -49,6 +49,7 @@ from lml.utils.validation import (
     check_matrix,
     encode_labels,
     flag,
+    has_pairs,
     labels_array,
     optional,
     real,
@@ -203,7 +204,7 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         self, state: PLDAState, X: Matrix, y: Indices, labels: list[Any], task: Hashable
     ) -> PLDAState:
         """The state after a visit: the dictionary, the task's family, its statistics."""
-        chooses = 1 < len(labels) < len(y)  # not with one class or one sample of a known task
+        chooses = has_pairs(y, labels)  # not with one class or one sample of a known task
         rng = np.random.default_rng(state.seeds(task))
         if chooses and not self._rests(state):
             state = self._moved(state, X, y, labels, task, rng)

@@ -52,6 +52,7 @@ __all__ = [
     "column_names",
     "encode_labels",
     "flag",
+    "has_pairs",
     "inside",
     "is_missing",
     "is_real",
@@ -436,7 +437,7 @@ def warn_of_mean(X: Matrix, stacklevel: int = 3) -> None:
     stacklevel : int, default=3
         Which caller the warning names, as in `warnings.warn`; 3 is the caller's caller.
     """
-    if not X.shape[0] or _INSIDE.get():
+    if X.shape[0] < 2 or _INSIDE.get():  # one sample has no deviation
         return
     mean = np.asarray(X.mean(axis=0)).ravel()
     total = float(np.linalg.norm(X.data if sparse.issparse(X) else X)) ** 2
@@ -652,9 +653,14 @@ def check_table(
     return X, labels, names
 
 
+def has_pairs(codes: Indices, labels: Sequence[Any]) -> bool:
+    """Whether some two samples are a similar pair and some two a dissimilar one."""
+    return 1 < len(labels) < len(codes)
+
+
 def check_two_classes(codes: Indices, labels: Sequence[Any], what: str = "y") -> None:
     """Refuse labels without a similar pair or without a dissimilar pair."""
-    if not 1 < len(labels) < len(codes):
+    if not has_pairs(codes, labels):
         lack = "dissimilar" if len(labels) < 2 else "similar"
         raise ValueError(
             f"{what} has {len(codes)} samples of {len(labels)} classes, so there is no {lack}"

@@ -74,7 +74,7 @@ class Entry:
         `--fast` takes the first entry of each family.
     takes_sparse, takes_one_class, seeded : bool
     least : int
-        The fewest samples that it learns from.
+        The fewest samples that it takes.
     """
 
     name: str
@@ -251,9 +251,14 @@ ENTRIES = [
         "single",
         "neighbors",
     ),
-    Entry("lifelong OASIS", lambda D=4: lifelong_oasis(), "stream", "lifelong"),
-    Entry("lifelong SCML", lambda D=4: lifelong_scml(), "stream", "lifelong"),
-    Entry("lifelong table", lambda D=4: lifelong_oasis(), "table", "lifelong"),
+    *(
+        Entry(name, make, kind, "lifelong", takes_one_class=True, least=1)
+        for name, make, kind in (
+            ("lifelong OASIS", lambda D=4: lifelong_oasis(), "stream"),
+            ("lifelong SCML", lambda D=4: lifelong_scml(), "stream"),
+            ("lifelong table", lambda D=4: lifelong_oasis(), "table"),
+        )
+    ),
     Entry("the paper's", lambda D=4: paper_oasis(), "stream", "the paper's"),
     Entry("the paper's table", lambda D=4: paper_oasis(), "table", "the paper's"),
     Entry("lifelong PLDA", lambda D=4: plda(), "stream", "PLDA"),
