@@ -95,7 +95,8 @@ def quoted() -> dict[str, str]:
         "few-shot digits": change(*lifelong("OASIS", "digits-few")),
         "USPS": change(*lifelong("OASIS", "usps")),
         "streams": f"between {digits.min():.1f} and {digits.max():.1f} %",
-        "memory": f"{kept:.0f} MB, or {small:.0f} with `code_rank=20`, instead of {raw:.0f} MB of samples",
+        "memory": f"{kept:.0f} MB, or {small:.0f} with `code_rank=20`, instead of {raw:.0f} MB of"
+        " samples",
         "logistic": f"{-logistic.mean:.1f} ± {logistic.error:.1f} points higher than that of"
         f" the lifelong learner",
         "simpler": f"{simpler[0]:.1f} %, the nearest class mean {simpler[1]:.1f} %",
