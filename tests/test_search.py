@@ -197,6 +197,11 @@ def test_what_is_said_often_and_in_few_words_comes_first(ranked):
     assert part == scores
 
 
+@pytest.mark.parametrize("query", ["constructor", "nowhere", "the", "?"])
+def test_a_word_that_no_page_says_ranks_none(ranked, query):
+    assert set(ranked(query).values()) == {0.005}  # what Sphinx gave
+
+
 def test_a_rare_word_weighs_more(ranked):
     assert ranked("code")["code"] == pytest.approx(ranked("only")["only"])
     both = ranked("code only")

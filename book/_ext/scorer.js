@@ -41,19 +41,22 @@ const Ranking = {
     }
   },
 
+  // The pages that a list of the index has for a word.
+  listed: (list, word) => (Object.hasOwn(list, word) ? [list[word]].flat() : []),
+
   // How often the text of a page says a word; the index lists only what is said more than once.
   times(word, page) {
     const { counts, terms, titleterms } = Search._index;
-    const holds = [terms, titleterms].some(list => [list[word] ?? []].flat().includes(page));
-    return counts[word]?.[page] ?? (holds ? 1 : 0);
+    if (Object.hasOwn(counts, word) && page in counts[word]) return counts[word][page];
+    return [terms, titleterms].some(list => this.listed(list, word).includes(page)) ? 1 : 0;
   },
 
   // A word that no page holds stands for those that it is a part of.
   meant(word) {
     const { terms, titleterms } = Search._index;
-    if (word in terms || word in titleterms) return [word];
-    const known = [...Object.keys(terms), ...Object.keys(titleterms)];
-    return [...new Set(known)].filter(other => other.includes(word));
+    if ([terms, titleterms].some(list => Object.hasOwn(list, word))) return [word];
+    const known = new Set([...Object.keys(terms), ...Object.keys(titleterms)]);
+    return [...known].filter(other => other.includes(word));
   },
 
   rank(query) {
@@ -62,7 +65,8 @@ const Ranking = {
     const { saturation: k, length: b } = this;
     const scores = this.pages.map(() => 0);
     for (const gain of ["named", "defined"])
-      for (const page of Search._index[gain][asked.join(" ")] ?? []) scores[page] += this[gain];
+      for (const page of this.listed(Search._index[gain], asked.join(" ")))
+        scores[page] += this[gain];
     const words = asked.map(word => {
       const forms = this.meant(word);
       const worth = this.pages.map(page => {
