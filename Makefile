@@ -30,7 +30,7 @@ endif
 .PHONY: help book lite lite-check lite-trial test test-fast test-studies test-seeds test-oldest kill-stream mutants fuzz coverage dist tangle execute site-check pdf linkcheck results verify bench bench-quick clean
 
 # Tests of the book, of its tools, of the benchmark and of the pins; the others are the package's own.
-BOOK_TESTS := benchmarks book_builds chapters folds fuzz lite mutations pictures readme site site_bounds site_tools structure tangle workflows
+BOOK_TESTS := benchmarks book_builds chapters folds fuzz lite mutations pictures readme search site site_bounds site_tools structure tangle workflows
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

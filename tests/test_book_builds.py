@@ -126,6 +126,20 @@ def test_imports_are_folded_and_icons_have_no_script(tmp_path):
     assert not (folder / "_build" / "html" / "_static" / "scripts" / "fontawesome.js").exists()
 
 
+def test_cells_are_those_of_their_page_also_where_all_pages_are_one(tmp_path, monkeypatch):
+    """The builder singlehtml tells its extensions the name of the first page only."""
+    folder = small_book(tmp_path / "book", "#| export\nx = 1", "import os\nimport sys")
+    (folder / "book" / "toy.ipynb").rename(folder / "book" / "oasis.ipynb")  # lml has this module
+    contents = folder / "_toc.yml"
+    contents.write_text(contents.read_text().replace("book/toy", "book/oasis"))
+    monkeypatch.setenv("BOOK_OUTPUTS", "committed")
+    done = run("jupyter-book", "build", ".", "--builder", "singlehtml", folder=folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    page = (folder / "_build" / "singlehtml" / "book" / "index.html").read_text()
+    assert re.findall(r"lml/\w+\.py", page) == ["lml/oasis.py"]
+    assert page.count('<details class="lml-fold"><summary>Imports: 2 lines</summary>') == 1
+
+
 def test_a_failing_assertion_fails_the_build_also_the_second_time(tmp_path):
     folder = small_book(tmp_path / "book", "x = 1", "assert 1 == 2")
     for _ in range(2):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import lml_cells
+import nbformat
 import pytest
 from docutils import nodes
 from lml_folds import Cell, Fold, continued_classes, folds
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sphinx.highlighting import PygmentsBridge
 
 LONG = '    """Do it.\n\n    Parameters\n    ----------\n' + "    x : float\n" * 6 + '    """\n'
@@ -234,9 +237,6 @@ def test_a_fold_is_a_line_that_works_without_a_script():
 
 
 def test_what_a_page_says_of_its_cells(tmp_path):
-    import nbformat
-    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
     cells = [
         new_markdown_cell("# A\n\n$$ x $$ (a-x)"),
         new_code_cell("#| export parts.one\nx = 1"),
@@ -257,16 +257,17 @@ def test_what_a_page_says_of_its_cells(tmp_path):
     assert [cell.guards for cell in (first, second, other)] == [False, True, False]
 
 
-def label(source):
+class Builder:
+    def get_relative_uri(self, here, there):
+        return there
+
+
+def label(source, document=None):
     """The label of an exported cell, as text."""
-    document = nodes.container()
-    document += nodes.literal_block(source, source)
-
-    class Builder:
-        def get_relative_uri(self, here, there):
-            return there
-
-    app = type("App", (), {"builder": Builder()})
+    block = nodes.literal_block(source, source)
+    document = nodes.container() if document is None else document
+    document += block
+    app = SimpleNamespace(builder=Builder())
     lml_cells.label_exported_cells(app, document, "book/toy")
     return document.astext()
 
@@ -275,6 +276,25 @@ def test_the_label_says_where_code_goes_and_what_it_continues():
     assert label("#| export\nx = 1").split("\n\n")[0] == "lml/toy.py"
     said = label("#| export a.b\nclass X(X):\n    pass").split("\n\n")[0]
     assert said == "continues the class X, lml/a/b.py"
+
+
+def test_a_document_of_all_pages_keeps_each_page_apart(tmp_path):
+    """As singlehtml puts it together: sections say the page that they are from."""
+    document = nodes.section("", docname="book/index")
+    env = SimpleNamespace(doc2path=lambda name: str(tmp_path / f"{name.rpartition('/')[2]}.ipynb"))
+    for name, source in {"one": "x = f(1)", "two": "import this"}.items():
+        page = nodes.section("", nodes.section(""), docname=f"book/parts/{name}")
+        assert label("#| export\nx = 1", page[0]).startswith(f"lml/parts/{name}.py")
+        cell = nodes.container("", nodes.literal_block(source, source), cell_index=0)
+        page[0] += cell
+        cell["nb_element"] = "cell_code"
+        document += page
+        notebook = new_notebook(cells=[new_code_cell(source)])
+        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
+    lml_cells.fold_cells(SimpleNamespace(env=env), document, "book/index")
+    [folded] = document.findall(lml_cells.FoldedCell)
+    assert folded.astext() == "import this"
+    assert folded["fold"].what == "imports"
 
 
 def test_names_in_the_line_of_a_fold_are_code():

@@ -15,6 +15,7 @@ import lml_api
 import lml_cells
 import lml_lite
 import lml_outputs
+import lml_search
 import lml_site
 import pydata_sphinx_theme
 import pytest
@@ -300,6 +301,17 @@ def test_a_page_says_in_its_head_what_it_is():
     assert "citation_author=Sun, Gan; Cong, Yang" in cited
 
 
+@pytest.mark.parametrize(("builder", "there"), [("singlehtml", "#a"), ("html", "book/x.html#a")])
+def test_links_inside_a_document_of_all_pages_lead_to_its_places(builder, there):
+    app = SimpleNamespace(
+        builder=SimpleNamespace(name=builder, out_suffix=".html"),
+        config=SimpleNamespace(root_doc="book/x"),
+    )
+    context = {"body": '<a href="book/x.html#a">x</a> <a href="book/y.html#a">y</a>'}
+    lml_site.link_inside(app, "book/x", "page.html", context, None)
+    assert context["body"] == f'<a href="{there}">x</a> <a href="book/y.html#a">y</a>'
+
+
 def test_the_picture_of_a_shared_page_is_small():
     picture = ROOT / "book" / "_static" / "share.png"
     assert lml_site.picture_size(picture) == (1200, 630)
@@ -424,11 +436,12 @@ def test_hooks_are_told_to_sphinx():
         add_js_file=lambda file, **settings: told.append(file),
         setup_extension=told.append,
     )
-    for extension in (lml_api, lml_cells, lml_lite, lml_outputs, lml_site):
+    for extension in (lml_api, lml_cells, lml_lite, lml_outputs, lml_search, lml_site):
         extension.setup(app)
     assert ("build-finished", lml_site.write_redirects) in told
     assert ("source-read", lml_api.write_api) in told
     assert ("source-read", lml_outputs.put_outputs) in told
+    assert ("build-finished", lml_search.write_ranking) in told
     assert ("html-page-context", lml_lite.link_app) in told
     assert "sphinx.ext.linkcode" in told
     assert told.index(("doctree-resolved", lml_cells.label_exported_cells)) < told.index(

@@ -214,6 +214,21 @@ def test_the_volume_is_written_small_and_whole(tmp_path):
 
 
 @in_browser
+def test_on_paper_long_tables_break_and_cards_do_not(site):
+    theme = "<style>.bd-main .bd-content table { break-inside: avoid; }</style>"
+    short, long = ("<table>" + "<tr><td>x" * rows + "</table>" for rows in (11, 12))
+    results = f'<div class="lml-results">{short}</div><div class="lml-results">{long}</div>'
+    gallery = '<div class="lml-gallery"><div class="sd-col" style="width: 50%">x</div></div>'
+    with opened(site(a=theme + short + long + results + gallery)) as page:
+        page.emulate_media(media="print")
+        kept = page.evaluate(
+            "[...document.querySelectorAll('article > *, .sd-col')].slice(2)"
+            ".map(e => getComputedStyle(e).breakInside)"
+        )
+    assert kept == ["avoid", "auto", "avoid", "auto", "auto", "avoid"]
+
+
+@in_browser
 def test_axe_names_what_shuts_readers_out(site):
     pale = '<p style="color: #bbb; background: #fff">Pale</p>'
     picture = '<img src="logo.svg">'

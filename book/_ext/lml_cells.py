@@ -53,6 +53,19 @@ class FoldedCell(nodes.container):
     """A block of code behind one line that stands for it (the attribute `fold`)."""
 
 
+def page_of(node, docname: str) -> str:
+    """The page that a node was written on.
+
+    Builders that put all pages into one document (singlehtml, latex) hand over the name of the
+    first page, and leave the name of its own page with each section.
+    """
+    while node is not None:
+        if "docname" in node:
+            return node["docname"]
+        node = node.parent
+    return docname
+
+
 def label_exported_cells(app, doctree, docname) -> None:
     """Hide the export line and say above the cell which module the code goes to."""
     for block in list(doctree.findall(nodes.literal_block)):
@@ -60,7 +73,8 @@ def label_exported_cells(app, doctree, docname) -> None:
         directive = EXPORT.fullmatch(first.strip())
         if directive is None:
             continue
-        module = directive[1] or docname.removeprefix("book/").replace("/", ".")
+        own = page_of(block, docname).removeprefix("book/").replace("/", ".")
+        module = directive[1] or own
         shown = nodes.literal_block(rest, rest, **block.attributes)
         block.replace_self(shown)
         file = nodes.literal("", f"lml/{module.replace('.', '/')}.py")
@@ -108,14 +122,14 @@ def read_cells(path: Path, page: str) -> list[Cell | None]:
 
 def fold_cells(app, doctree, docname) -> None:
     """Put what is no part of the story behind a line, as the rules of `lml_folds` say."""
-    path = Path(app.env.doc2path(docname))
-    if path.suffix != ".ipynb":
-        return
-    cells = read_cells(path, docname)
-    for container in doctree.findall(nodes.container):
+    pages: dict[str, list[Cell | None]] = {}
+    for container in list(doctree.findall(nodes.container)):
         if container.get("nb_element") != "cell_code":
             continue
-        cell = cells[container["cell_index"]]
+        page = page_of(container, docname)
+        if page not in pages:
+            pages[page] = read_cells(Path(app.env.doc2path(page)), page)
+        cell = pages[page][container["cell_index"]]
         block = next(iter(container.findall(nodes.literal_block)), None)
         found = folds(cell) if block is not None else []
         if len(found) == 1 and found[0] == Fold(0, len(cell.lines) - 1, found[0].what):

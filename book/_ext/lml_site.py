@@ -173,6 +173,16 @@ def load_late(app, pagename, templatename, context, doctree) -> None:
         context["body"] = context["body"].replace(SLOT, LAZY)
 
 
+def link_inside(app, pagename, templatename, context, doctree) -> None:
+    """Let links inside a document of all pages (singlehtml) lead to its own places.
+
+    Sphinx writes them as from the folder of the site, and the first page stands in one below.
+    """
+    if app.builder.name == "singlehtml" and "body" in context:
+        here = f'href="{app.config.root_doc}{app.builder.out_suffix}#'
+        context["body"] = context["body"].replace(here, 'href="#')
+
+
 def picture_size(path: Path) -> tuple[int, int] | None:
     """Width and height of a picture in pixels of the page, if its file says them."""
     if path.suffix != ".svg":
@@ -312,6 +322,7 @@ def setup(app):
     app.connect("html-page-context", describe)
     app.connect("build-finished", write_map)
     app.connect("html-page-context", load_late)
+    app.connect("html-page-context", link_inside)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("html-page-context", read_search)
     app.add_js_file(None, body=CHOOSE, priority=100)
