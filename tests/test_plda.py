@@ -42,25 +42,33 @@ def one_way(X, y, mean_of_task, tables):
     return within / unit, raw / unit, noise / (n - lost.sum())
 
 
+def unit_of(X, y):
+    """Mean within-class variance of a feature."""
+    means = np.array([X[y == label].mean(axis=0) for label in y])
+    return np.sum((X - means) ** 2) / X.shape[1] / (len(X) - len(set(y)))
+
+
+def in_own_unit(X, y):
+    """Samples of a task about their mean, in the root of the task's unit."""
+    return (X - X.mean(axis=0)) / np.sqrt(unit_of(X, y))
+
+
 def direct_scores(visits, name, keyed=False, rho=1.0):
     """The score from all rows at once, by densities of the joint Gaussian."""
     sizes = {task: np.unique(y, return_counts=True)[1][None] for _, y, task in visits}
     found = {task: one_way(X, y, X.mean(axis=0), sizes[task]) for X, y, task in visits}
     pooled = [np.mean(part, axis=0) for part in zip(*found.values(), strict=True)]
     if keyed:
-        Z = np.concatenate([X - X.mean(axis=0) for X, _, _ in visits])
+        Z = np.concatenate([in_own_unit(X, y) for X, y, _ in visits])
         labels = np.concatenate([y for _, y, _ in visits])
         pooled = one_way(Z, labels, 0.0, np.concatenate(list(sizes.values())))
     X, y, _ = next(visit for visit in visits if visit[2] == name)
-    D = X.shape[1]
     within, raw, noise = (
         0.25 * own + 0.75 * others for own, others in zip(found[name], pooled, strict=True)
     )
     V, psi = axes_by_hand(within, raw, noise, rho)
     p = 0.5 * psi**2 / (psi + 0.2) + 0.1
-    means = np.array([X[y == label].mean(axis=0) for label in y])
-    unit = np.sum((X - means) ** 2) / D / (len(X) - len(set(y)))
-    Q = (X - X.mean(axis=0)) @ V / np.sqrt(unit)
+    Q = in_own_unit(X, y) @ V
     same = np.block([[np.diag(1 + p), np.diag(p)], [np.diag(p), np.diag(1 + p)]])
     joint, apart = (
         multivariate_normal(cov=same),
@@ -429,15 +437,17 @@ def test_shrunken_references_lie_between_rows_and_class_means():
 def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
     rng = np.random.default_rng(5)
     learner = LifelongPLDA(4, 1.0, 0.25, (0.3, 0.0, 0.0), shared_labels=True, random_state=0)
-    tasks = {u: (rng.normal(size=(12 + 6 * n, 6)) + 3 * n, np.arange(12 + 6 * n) % 3)
+    tasks = {u: (10**n * rng.normal(size=(12 + 6 * n, 6)) + 3 * n, np.arange(12 + 6 * n) % 3)
              for n, u in enumerate("ab")}  # fmt: skip
     for u, (X, y) in tasks.items():
         learner.partial_fit(X, y, task=u)
     X, y = tasks["b"]
     found = learner.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
-    centered = {u: A - A.mean(axis=0) for u, (A, _) in tasks.items()}
+    centered = {u: in_own_unit(A, b) for u, (A, b) in tasks.items()}
     for c in range(3):
-        rows = np.concatenate([centered[u][tasks[u][1] == c] for u in tasks])
+        rows = np.sqrt(unit_of(X, y)) * np.concatenate(
+            [centered[u][tasks[u][1] == c] for u in tasks]
+        )
         expected = 0.75 * X[y == c].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
         # below d = D the memory has of them what the dictionary sees, as far as it has moved
         L = learner.dictionary_
@@ -449,6 +459,7 @@ def test_references_are_shrunken_toward_the_class_means_of_all_tasks():
         whole.partial_fit(A, b, task=u)
     exact = whole.shrink_references(X, y, task="b", amount=1.0, shared=0.25)
     rows = np.concatenate([centered[u][tasks[u][1] == 2] for u in tasks])
+    rows = rows * np.sqrt(unit_of(X, y))
     expected = 0.75 * X[y == 2].mean(axis=0) + 0.25 * (X.mean(axis=0) + rows.mean(axis=0))
     np.testing.assert_allclose(exact[y == 2], np.tile(expected, (np.sum(y == 2), 1)), atol=1e-9)
 

@@ -163,13 +163,40 @@ def test_a_task_that_comes_back_with_its_labels_renamed_leaves():
     assert {m.family for m in learner.tasks_.values()} == {0}
 
 
+@pytest.mark.parametrize("size", [40, 12])
 @pytest.mark.parametrize("form", [np.array, sparse.csr_array])
-def test_labels_agree_whatever_the_unit_and_the_place_of_the_rows(form):
-    honest, _ = honest_and_ruined(1)
-    learner = LifelongPLDA(shared_labels=True, random_state=0)
-    for n, (name, (X, y, _, _)) in enumerate(honest.items()):
-        learner.partial_fit(form(10.0**n * (X + n)), y, task=name)
-    assert {m.family for m in learner.tasks_.values()} == {0}
+def test_each_task_has_its_own_unit_and_place(form, size):
+    _, stream = honest_and_ruined(1)
+    one, other = (LifelongPLDA(size, shared_labels=True, random_state=0) for _ in range(2))
+    factors = 4.0 ** np.array([0, 5, -5, 10, 1, -10, 3, 0])  # powers of two round nothing
+    for factor, (name, (X, y, _, _)) in zip(factors, stream.items(), strict=True):
+        one.partial_fit(form(X), y, task=name)
+        other.partial_fit(form(factor * X), y, task=name)
+    assert {m.family for m in one.tasks_.values()} == {0, 1, 2}
+    for factor, (name, (X, y, Z, _)) in zip(factors, stream.items(), strict=True):
+        before, after = one.tasks_[name], other.tasks_[name]
+        assert (after.family, after.at_chance) == (before.family, before.at_chance)
+        np.testing.assert_array_equal(after.losses, before.losses)
+        mine, theirs = (
+            learner.task_metric(name).bilinear(by * Z, by * X)
+            for learner, by in ((one, 1.0), (other, factor))
+        )
+        np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-6)
+        shrunk, scaled = (
+            learner.shrink_references(by * X, y, task=name, amount=1.0, shared=0.5)
+            for learner, by in ((one, 1.0), (other, factor))
+        )
+        np.testing.assert_allclose(scaled / factor, shrunk, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [10.0, 0.1])
+def test_labels_agree_whatever_the_unit_and_the_place_of_the_rows(step):
+    for seed in range(4):
+        honest, _ = honest_and_ruined(seed)
+        learner = LifelongPLDA(shared_labels=True, random_state=0)
+        for n, (name, (X, y, _, _)) in enumerate(honest.items()):
+            learner.partial_fit(step**n * (X + n), y, task=name)
+        assert {m.family for m in learner.tasks_.values()} == {0}
 
 
 def test_labels_of_which_all_rows_are_held_out_at_once_are_no_error():

@@ -386,7 +386,8 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
         joined = state.sums(shared_labels=True)[memory.family].joined
         if joined is None:
             return {}
-        return dict(zip(joined.labels, memory.mean + joined.means @ state.dictionary))
+        means = np.sqrt(memory.moments.unit) * joined.means @ state.dictionary
+        return dict(zip(joined.labels, memory.mean + means))
 
     def class_log_ratios(
         self, X: MatrixLike, references: MatrixLike, y: LabelsLike, *, task: Hashable

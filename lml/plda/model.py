@@ -8,7 +8,7 @@ Two samples are scored by how much more likely they are as members of one class 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, Self
 
@@ -311,6 +311,13 @@ class Moments(Record):
         """Mean within-class variance of a feature; samples are measured in its root."""
         return self.scale / self.freedom[0]
 
+    def in_unit(self) -> "Moments":
+        """The moments of the samples divided by the root of their unit."""
+        u2 = self.unit
+        return replace(
+            self, means=self.means / np.sqrt(u2), within=self.within / u2, trace=self.trace / u2
+        )
+
     @property
     def scatters(self) -> Scatters:
         """S_t, B_t and the noise in B_t."""
@@ -413,7 +420,8 @@ class TaskSums(NamedTuple):
     trace : float
         Sum of the traces of S_t in the input space.
     joined : Moments or None
-        Of all samples, those of one label together, where labels are shared.
+        Of all samples, each in the unit of its task, those of one label together; where labels
+        are shared.
 
     Notes
     -----
@@ -433,7 +441,7 @@ class TaskSums(NamedTuple):
             size=1,
             total=first.scatters,
             trace=first.trace / first.scale,
-            joined=first if shared_labels else None,
+            joined=first.in_unit() if shared_labels else None,
         )
         return reduce(cls.plus, others, one)
 
@@ -446,7 +454,7 @@ class TaskSums(NamedTuple):
             noise=self.total.noise + more.noise,
         )
         trace = self.trace + moments.trace / moments.scale
-        joined = None if self.joined is None else merge_moments(self.joined, moments)
+        joined = None if self.joined is None else merge_moments(self.joined, moments.in_unit())
         return self._replace(size=self.size + 1, total=total, trace=trace, joined=joined)
 
     @property

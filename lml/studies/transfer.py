@@ -352,7 +352,7 @@ class _Memory(NamedTuple):
     """What the tasks so far say together."""
 
     scatters: Scatters
-    means: Mapping[Any, Floats] | None  # of each class, each task's mean at 0; None: not shared
+    means: Mapping[Any, Floats] | None  # of each class, each task's mean at 0, in its unit
 
 
 def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
@@ -362,7 +362,7 @@ def _memory(known: Sequence[_Known], grid: "Grid") -> _Memory:
     means = None
     if grid.common:
         rows: dict[Any, list[tuple[int, Floats]]] = {}
-        for m in moments:
+        for m in (one.in_unit() for one in moments):
             for label, count, mean in zip(m.labels, m.counts.tolist(), m.means, strict=True):
                 rows.setdefault(label, []).append((count, mean))
         means = {k: np.average([m for _, m in v], 0, [n for n, _ in v]) for k, v in rows.items()}
@@ -373,7 +373,8 @@ def _targets(known: _Known, memory: _Memory) -> Floats:
     """What each training row is pulled toward, less the mean of the task."""
     own = dict(zip(known.moments.labels, known.moments.means, strict=True))
     if memory.means is not None:
-        own = {label: (mean + memory.means[label]) / 2 for label, mean in own.items()}
+        root = np.sqrt(known.moments.unit)
+        own = {label: (mean + root * memory.means[label]) / 2 for label, mean in own.items()}
     return np.array([own[label] for label in known.task.y_train.tolist()])
 
 
