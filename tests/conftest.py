@@ -21,7 +21,15 @@ settings.load_profile("repeatable")
 
 
 # Test modules of the laboratory, which measures the learners, by their names after `test_`.
-STUDIES = {"ablations", "benchmarks", "comparison", "experiments", "studies", "transfer"}
+STUDIES = {
+    "ablations",
+    "benchmarks",
+    "comparison",
+    "experiments",
+    "studies",
+    "transfer",
+    "transfer_together",
+}
 BUILDS = {"book_builds", "cluster", "fuzz", "mutations", "site_tools"}
 # Modules of some ten seconds: files that are damaged, threads, long streams, large data.
 SLOW = {

@@ -571,17 +571,25 @@ def follow_learner(
 
 
 # book/streams.ipynb#learners-and-joint-models
+def _read_out(learner: Any, task: str) -> tuple[FactoredMetric, str]:
+    """The metric that ranks the references of a task, and its type."""
+    kind = learner.metric_type_
+    metric = learner.task_metric(task)
+    return (metric.psd() if kind == "distance" else metric), kind
+
+
 def _reference_errors(
     learner: Any, task: Task, part: str, ks: Sequence[int], ref_ways: Sequence[Mapping[str, float]]
 ) -> list[list[float]]:
     """Errors of a learner on a part of a known task for each way to use references and each k.
 
     A way has the amount of `shrink_references` ("pull") and its weight of all tasks ("common"), and
-    whether the class means of other tasks are references, too ("others").
+    whether the class means of other tasks are references, too ("others"). Of two learners, it has
+    the weight of the second ("weight").
     """
-    kind = learner.metric_type_
-    metric = learner.task_metric(task.name)
-    metric = metric.psd() if kind == "distance" else metric
+    if hasattr(learner, "reference_errors"):  # two learners
+        return learner.reference_errors(task, part, ks, [way["weight"] for way in ref_ways])
+    metric, kind = _read_out(learner, task.name)
     errors = []
     for way in ref_ways:
         references = task.X_train
@@ -601,6 +609,49 @@ def _reference_errors(
         scores = pairwise_scores(metric, getattr(task, f"X_{part}"), references, kind)
         errors.append(_shares(scores, labels, getattr(task, f"y_{part}"), ks))
     return errors
+
+
+# book/streams.ipynb#learners-and-joint-models
+class _Together(BaseEstimator):
+    """Two lifelong learners of one stream, whose scores make one ranking.
+
+    Derived in chapter 41 (streams), eq. (transfer-together).
+    """
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first = first
+        self.second = second
+
+    def partial_fit(self, X: Matrix, y: NDArray[Any], *, task: str) -> Self:
+        """Learn a task with both."""
+        for one in (self.first, self.second):
+            one.partial_fit(X, y, task=task)
+        return self
+
+    @property
+    def state_nbytes_(self) -> int:
+        """Bytes that the two keep."""
+        return int(self.first.state_nbytes_ + self.second.state_nbytes_)
+
+    def reference_errors(
+        self, task: Task, part: str, ks: Sequence[int], weights: Sequence[float]
+    ) -> list[list[float]]:
+        """Errors on a part of a known task for each weight of the second learner and each k."""
+        X = getattr(task, f"X_{part}")
+        y = getattr(task, f"y_{part}")
+        first, second = (_standardized(one, task, X) for one in (self.first, self.second))
+        return [_shares((1 - w) * first + w * second, task.y_train, y, ks) for w in weights]
+
+
+def _standardized(learner: Any, task: Task, X: Matrix) -> Floats:
+    """Scores of samples and the learning samples of a task, in units of their spread.
+
+    The spread is that of the scores of one sample, root mean square over the learning samples.
+    """
+    metric, kind = _read_out(learner, task.name)
+    own = pairwise_scores(metric, task.X_train, task.X_train, kind)
+    spread = np.sqrt(np.mean(np.var(own, axis=1)))
+    return pairwise_scores(metric, X, task.X_train, kind) / (spread or 1.0)  # 0: all are as near
 
 
 # book/streams.ipynb#learners-and-joint-models
@@ -826,6 +877,19 @@ _COORDINATES: _Systems = {
 
 
 # book/streams.ipynb#systems-and-studies
+#: Weights of PLDA beside a learner whose base learner has the rest, of which validation chooses.
+_SHARES = [{"weight": w} for w in (0.0, 0.25, 0.5, 0.75, 1.0)]
+_PAIRS: _Systems = {
+    f"{name} and PLDA": partial(
+        follow_learner,
+        [_Together(_AS_THEY_COME[f"{name}, as it comes"], _AS_THEY_COME["PLDA, as it comes"])],
+        ref_ways=_SHARES,
+    )
+    for name in ("OASIS", "LMNN")
+}
+
+
+# book/streams.ipynb#systems-and-studies
 def follow_alone(learner: Any, raw: Sequence[Task], protocol: Protocol, seed: int) -> list[Step]:
     """Every step of a stream in which each task has a learner that sees no other task."""
     ends = [follow_learner([learner], [task], protocol, seed)[0] for task in raw]
@@ -868,7 +932,7 @@ _WITHOUT: _Systems = {
 FOLLOWERS: _Systems = {
     **{name: partial(follow_table, name) for name in SYSTEMS},
     **_MAIN, **_PARTS, **_FEW_SYSTEMS, **_RAW, **_CHOICE, **_GUARDED,
-    **_COORDINATES, **_WITHOUT,
+    **_COORDINATES, **_WITHOUT, **_PAIRS,
 }  # fmt: skip
 
 
@@ -897,6 +961,11 @@ class Study:
 def _as_it_comes(base: str, ending: str = "") -> tuple[str, str]:
     """The lifelong learner with a base learner, and that alone."""
     return f"{base}, as it comes{ending}", f"{base}, nothing shared{ending}"
+
+
+def _beside_plda(base: str) -> tuple[str, str, str]:
+    """The lifelong learner with a base learner, lifelong PLDA, and the two together."""
+    return f"{base}, as it comes", "PLDA, as it comes", f"{base} and PLDA"
 
 
 _TABLES = ("isolet", "usps", "sentiment")
@@ -929,6 +998,8 @@ STUDIES = {
          "LMNN shared, joined")),
     "safeguard": Study(("isolet-ruined", "usps-ruined"),
         ("own choice", "own choice, keyed", *_GUARDED), n_splits=10),
+    "together": Study(("sentiment",), _beside_plda("OASIS")),
+    "togetherlmnn": Study(("isolet",), _beside_plda("LMNN")),
     "harm": Study(("isolet-ruined", "usps-ruined"), tuple(_WITHOUT)),
 }  # fmt: skip
 
