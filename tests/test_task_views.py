@@ -196,9 +196,9 @@ def test_a_fit_that_fails_changes_nothing():
     view, (rows, y) = learned().as_transformer("paris"), rows_of("paris")
     kept, broken = vars(view).copy(), rows.copy()
     broken[3, 1] = np.inf
-    for X_, y_ in ((rows, ["one"] * len(y)), (rows[:2], y[:2]), (broken, y), (rows, y[1:])):
+    for X_, y_ in ((rows, [[]] * len(y)), (broken, y), (rows, y[1:])):
         for method in (view.fit, view.partial_fit):
-            with pytest.raises(ValueError, match=r"class|minimum of 3|inf|inconsistent"):
+            with pytest.raises(ValueError, match=r"minimum of 1|inf|inconsistent"):
                 method(X_, y_)
             assert vars(view) == kept
     with pytest.raises(ValueError, match=r"5 features.*6"):
