@@ -299,14 +299,16 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             comes_back = state is not None and task in state.tasks
             self._check_labels(codes, labels, task, known=comes_back)
             if state is None:
-                state = self._blank_state(samples, column_names(X))
+                state = self._blank_state(samples, column_names(X), len(labels))
                 warn_of_scales(samples, state.columns, stacklevel=3)
             self._state = self._learn_task(state, samples, codes, labels, task)
         return self
 
-    def _blank_state(self, X: Matrix, columns: tuple[str, ...] | None) -> _S:
+    def _blank_state(
+        self, X: Matrix, columns: tuple[str, ...] | None, n_classes: int | None = None
+    ) -> _S:
         """The state before the first task, whose samples are X."""
-        if self._compares_products():
+        if self._compares_products() and n_classes != 1:  # one class has a mean of its own
             warn_of_mean(X, stacklevel=4)  # of who calls the public method
         if self.random_state is None:
             root = np.random.SeedSequence().entropy
@@ -340,7 +342,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 codes, labels = _encoded([all_labels[sample] for sample in own])
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
-            state = self._blank_state(table[encoded[0][0]], columns)
+            state = self._blank_state(table[encoded[0][0]], columns, len(encoded[0][2]))
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
                     state = self._learn_task(state, table[own], codes, labels, task)

@@ -216,7 +216,7 @@ class TaskRecord(ShortRepr):
     n_learned : int
         Samples of the visits that taught a metric. At 0 the task has no code.
     sharing : float
-        m at the last visit.
+        m, as it was after the last visit.
     """
 
     number: int
@@ -392,8 +392,10 @@ class LifelongMetricLearner(
             own = ClassMeans(tuple(labels), *class_means(X, y))
             X, y = _joined(state, task, own, X, y)
             means = {**means, task: means[task].plus(own) if task in means else own}
-        learn = self._learn_visit if has_pairs(y, labels) else self._note_visit
-        return learn(replace(state, means=means), X, y, n_own, labels, task)
+        state = replace(state, means=means)
+        if not has_pairs(y, labels):
+            return self._note_visit(state, n_own, labels, task)
+        return self._learn_visit(state, X, y, n_own, labels, task)
 
     def _learn_visit(
         self, state: _State, X: Matrix, y: Lesson, n_own: int, labels: list[Any], task: Hashable
@@ -429,9 +431,7 @@ class LifelongMetricLearner(
         if not labels:
             super()._check_labels(y, labels, task, known)
 
-    def _note_visit(
-        self, state: _State, X: Matrix, y: Indices, n_own: int, labels: list[Any], task: Hashable
-    ) -> _State:
+    def _note_visit(self, state: _State, n_own: int, labels: list[Any], task: Hashable) -> _State:
         """The state after a visit without a triplet, which teaches the base learner nothing."""
         base = self._base()
         kind = state.metric_type or getattr(base, "metric_type", None)
@@ -485,10 +485,10 @@ class LifelongMetricLearner(
         values, axes = linalg.eigh(inside[:-1, :-1])
         kept, mean = _least_spread(values - outside, X.shape[1], self._most(X.shape[1]))
         weights = (axes[:, kept].T / lengths) @ vectors[:, seen].T
-        code = FactoredMetric._trusted(
-            outside + mean, shared.root()._apply(weights @ X), values[kept] - outside - mean
-        )
-        return code / scale**2, kind
+        rows = shared.root()._apply(weights @ X)
+        code = FactoredMetric._trusted(outside + mean, rows, values[kept] - outside - mean)
+        # samples in which some lengths are near rounding leave the rows askew
+        return trimmed(code, len(kept)) / scale**2, kind
 
     def _most(self, n_features: int) -> int:
         """Most directions of a code."""
@@ -699,7 +699,7 @@ class LifelongMetricLearner(
 
     @property
     def sharing_(self) -> float:
-        """m, the weight of what the tasks share, as it was at the last visit."""
+        """m, the weight of what the tasks share, as it was at the last visit that taught."""
         return self._learned_state("sharing_").sharing
 
     @property

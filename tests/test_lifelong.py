@@ -452,6 +452,10 @@ def test_what_is_cut_is_the_nearest_of_all_choices_and_keeps_the_trace(D, k, ran
         cut = np.r_[np.delete(values, kept), np.zeros(D - k)]
         best = min(best, np.sum((cut - cut.mean()) ** 2) if len(cut) else 0.0)
     assert np.sum((M - N) ** 2) == pytest.approx(best, abs=1e-10)
+    # rows that say the same again leave rounding, which is not kept
+    twice = FactoredMetric(0.4, np.tile(rows, (2, 1)), np.diag(np.tile(values / 2, 2)))
+    assert len(trimmed(twice, D).core) == k
+    assert_allclose(trimmed(twice, rank).to_dense(), N, atol=1e-10)
 
 
 def test_the_ranks_bound_what_is_kept(digits):

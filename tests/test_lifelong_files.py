@@ -61,6 +61,20 @@ def test_after_a_file_the_next_visit_goes_on_bit_for_bit(
             assert all_of(twin) == all_of(learner)
 
 
+@pytest.mark.parametrize("size", [1e3, 1e6])
+def test_codes_of_wide_samples_of_very_different_sizes_come_back(size, tmp_path):
+    """Short samples beside long ones are near rounding in the span of both."""
+    for seed in range(6):
+        learner = make_learner(BASES["oasis"], sharing=1.0, code_rank=3, n_components=40)
+        for task in ("a", "b"):
+            X, y = make_task(seed, n=15, n_features=40)
+            X[::2] *= size if task == "b" else 1.0
+            learner.partial_fit(sparse.csr_array(X), y, task=task)
+            rows = learner.codes_[task].factor
+            np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-12)
+        assert all_of(save_and_load(learner, tmp_path / "s.npz")) == all_of(learner)
+
+
 def test_labels_and_names_of_columns_come_back(tmp_path):
     X, y = make_task(0)
     labels = ["a", ("b", 1), b"c"]

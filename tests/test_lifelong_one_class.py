@@ -215,6 +215,17 @@ def test_the_first_visit_may_be_such_a_one_and_says_that_nothing_is_known(kind, 
         assert_allclose(learner.metric_matrix(task), shared, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("error:the mean of the samples")
+@pytest.mark.filterwarnings("ignore:.*has no triplet")
+def test_the_mean_of_one_class_is_not_one_to_subtract():
+    X, y = make_task(0)
+    one = y == 1
+    make_learner().partial_fit(X[one] + 9, y[one], task="a")
+    make_learner().fit(X[one] + 9, y[one], tasks=["a"] * 10)
+    with pytest.raises(UserWarning, match="subtract the mean of the task"):
+        make_learner().partial_fit(X + 9, y, task="a")
+
+
 def test_the_first_visit_is_refused_where_the_type_is_not_known():
     learner = make_learner(SaysLater())
     said = r"task 'a' has no triplet.*base_learner=SaysLater\(\) says only after a fit"

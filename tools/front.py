@@ -69,6 +69,12 @@ def change(ours: Source, alone: Source) -> str:
     return f"| {means[0]:.1f} | {means[1]:.1f} | {means[2]:.1f} | {d.mean:+.2f} ± {d.error:.2f} |"
 
 
+def last_row(study: str, system: str) -> dict[str, str]:
+    """What a study of the embedding stream has of a system after all tasks of the last split."""
+    rows = read_rows(ROOT / f"results/transfer-{study}-embeddings.csv")
+    return [row for row in rows if row["system"] == system][-1]
+
+
 def quoted() -> dict[str, str]:
     """What is quoted, by name: text that must stand in a page as it is here."""
     oasis, _ = lifelong("OASIS", "sentiment")
@@ -82,10 +88,9 @@ def quoted() -> dict[str, str]:
     level = gap(near, near_alone)
     simpler = [final(simple("embeddings", s)).mean() for s in ("logistic", "class means")]
     digits = final(lifelong("OASIS", "digits-few")[1])
-    last = read_rows(ROOT / "results/transfer-small-embeddings.csv")[-1]
-    whole = read_rows(ROOT / "results/transfer-shared-embeddings.csv")[-1]
-    kept = int(whole["state_bytes"]) / 1e6
-    small, raw = (int(last[name]) / 1e6 for name in ("state_bytes", "raw_bytes"))
+    whole = last_row("shared", "OASIS, as it comes")
+    kept, raw = (int(whole[name]) / 1e6 for name in ("state_bytes", "raw_bytes"))
+    small = int(last_row("smalloasis", "OASIS, twenty directions")["state_bytes"]) / 1e6
     return {
         "embeddings": change(*lifelong("OASIS", "embeddings")),
         "PLDA": f"{final(plda).mean():.1f} % on the embedding stream",

@@ -147,7 +147,7 @@ def ranking(pages: dict[str, Said], docnames: list[str]) -> dict[str, list | dic
 def write_ranking(app, exception) -> None:
     """Add to the index of a built site what its results are ranked by."""
     path = Path(app.outdir, INDEX)
-    if exception is not None or app.builder.name != "html" or not path.exists():
+    if exception is not None or not path.exists():  # other builders write no index
         return
     text = path.read_text(encoding="utf-8")
     index = json.loads(text.removeprefix(BEGINS).removesuffix(ENDS))
