@@ -162,18 +162,31 @@ class LearnerState(Record):
     tasks : dict
         Task to its record, in the order of first appearance. A record has ``number`` and
         ``n_visits``.
+    births : dict
+        Task to a number that another life of its name, after `forget`, does not have; None or
+        nothing if the task is from a file, which has no births.
+    n_births : int
     """
 
     n_features: int
     root: int
     columns: tuple[str, ...] | None = None
     tasks: dict[Any, Any] = field(default_factory=dict)
+    births: dict[Any, int | None] = field(default_factory=dict)
+    n_births: int = 0
 
     def number(self, task: Hashable) -> int:
         """Position of a task in the order of first appearance; the next free one if it is new."""
         if task in self.tasks:
             return self.tasks[task].number
         return 1 + max((record.number for record in self.tasks.values()), default=-1)
+
+    def born(self, task: Hashable) -> Self:
+        """The state in which a task, if it is new, has a birth."""
+        if task in self.tasks or task in self.births:
+            return self
+        births = {**self.births, task: self.n_births}
+        return replace(self, births=births, n_births=self.n_births + 1)
 
     def seeds(self, task: Hashable) -> np.random.SeedSequence:
         """Seeds of the next visit of a task."""
@@ -301,7 +314,7 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
             if state is None:
                 state = self._blank_state(samples, column_names(X), len(labels))
                 warn_of_scales(samples, state.columns, stacklevel=3)
-            self._state = self._learn_task(state, samples, codes, labels, task)
+            self._state = self._learn_task(state.born(task), samples, codes, labels, task)
         return self
 
     def _blank_state(
@@ -343,9 +356,13 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
                 self._check_labels(codes, labels, task, known=False)
                 encoded.append((own, codes, labels, task))
             state = self._blank_state(table[encoded[0][0]], columns, len(encoded[0][2]))
+            if self._state is not None:  # a name that is learned again was not forgotten
+                again = [task for *_, task in encoded if task in self._state.tasks]
+                births = {task: self._state.births.get(task) for task in again}
+                state = replace(state, births=births, n_births=self._state.n_births)
             with progress(type(self).__name__, len(encoded), self.verbose) as advance:
                 for own, codes, labels, task in encoded:
-                    state = self._learn_task(state, table[own], codes, labels, task)
+                    state = self._learn_task(state.born(task), table[own], codes, labels, task)
                     advance(1)
             self._state = state
         return self
@@ -353,12 +370,19 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
     def forget(self, task: Hashable) -> Self:
         """Drop all that was learned of one task alone; an error if it is not known."""
         with self._lock:
-            self._state = self._forget_task(self._known_state(task), task)
+            state = self._known_state(task)
+            births = {u: birth for u, birth in state.births.items() if u != task}
+            self._state = replace(self._forget_task(state, task), births=births)
         return self
 
     # book/shell.ipynb#reading
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None and bool(self._state.tasks)
+
+    @property
+    def _births(self) -> dict[Any, int | None]:
+        """Task to what tells it from a later task of its name."""
+        return {} if self._state is None else self._state.births
 
     def _known_state(self, task: Hashable) -> _S:
         """The state, if a task is known in it."""

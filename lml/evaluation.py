@@ -395,7 +395,7 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         "random_state": seed(),
     }
     _tasks: dict[Hashable, _Kept] | None = None
-    _known: frozenset[Hashable] = frozenset()  # tasks of ours that the learner has known
+    _known: Mapping[Hashable, Any] = {}  # births of our tasks that the learner has known
 
     def __init__(
         self,
@@ -498,7 +498,10 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         return self
 
     def forget(self, task: Hashable) -> Self:
-        """Drop the references of a task, and let the learner forget it if it knows it."""
+        """Drop the references of a task, and let the learner forget it if it knows it.
+
+        Where the learner has forgotten it, its references are gone already.
+        """
         current = self._current()
         check_known_task(task, current)
         if hasattr(self.learner, "forget") and task in _tasks_of(self.learner):
@@ -510,11 +513,11 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
         """What is kept of each task; of one that the learner has forgotten, it is dropped."""
         if self._tasks is None:
             raise NotFittedError("no task has references yet: call fit(X, y, task=...)")
-        known = frozenset(_tasks_of(self.learner)) & self._tasks.keys()
-        gone = self._known - known
+        births = _births_of(self.learner)
+        gone = {t for t, born in self._known.items() if t not in births or births[t] != born}
         if gone:
             self._tasks = {task: kept for task, kept in self._tasks.items() if task not in gone}
-        self._known = known
+        self._known = {task: births[task] for task in self._tasks if task in births}
         return self._tasks
 
     @property
@@ -534,6 +537,11 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
 
     def __sklearn_is_fitted__(self) -> bool:
         return bool(self._tasks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._tasks is not None:
+            self._current()  # a copy has nothing of forgotten tasks
+        return super().__getstate__()
 
     def _check_rows(self, X: MatrixLike, replaced: Collection[Hashable] = ()) -> Matrix:
         """Samples in single or double precision, with the columns of the learner and the references."""
@@ -734,6 +742,12 @@ def _tasks_of(learner: Any) -> Collection[Hashable]:
     return getattr(learner, "tasks_", ())
 
 
+def _births_of(learner: Any) -> dict[Hashable, Any]:
+    """Each task that a learner knows, with what another life of its name does not have."""
+    births = learner._births if isinstance(learner, BaseLifelongLearner) else {}
+    return {task: births.get(task) for task in _tasks_of(learner)}
+
+
 # book/evaluation.ipynb#reading-a-metric-k-nn-with-the-samples-outside
 def _restored_references(*, X: Matrix, codes: Indices, classes: tuple[Any, ...]) -> _Kept:
     """The references of a task, or an error that says what does not belong together."""
@@ -837,7 +851,7 @@ def _keep_references(reader: LifelongKNeighborsClassifier, tasks: Sequence[Any])
         reader.fit(task.X_train, task.y_train, task=task.name)
         X_test = reader._check_rows(task.X_test)
         check_consistent_length(X_test, encode_labels(task.y_test)[0])
-    reader._known = frozenset()  # what a joint learner knew before, it has not forgotten
+    reader._known = {}  # what a joint learner knew before, it has not forgotten
 
 
 def _check_samples_of(learner: Any, tasks: Sequence[Any]) -> None:
@@ -898,7 +912,7 @@ def evaluate_stream(
     ------
     ValueError, TypeError
         If there is no task, or samples, labels or a number cannot be used; nothing has been learned
-        then. What only the learner can refuse, such as a task of one class, it refuses when that
+        then. What only the learner can refuse, such as too few classes, it refuses when that
         task arrives.
 
     Notes

@@ -587,7 +587,9 @@ class LifelongMetricLearner(
             columns = None if X is None else column_names(X)
             state = self._state or self._blank_state(samples, columns)
             self._check_table(state, samples, X)
-            self._state = self._learn_visit(state, samples, numbers, samples.shape[0], [], task)
+            self._state = self._learn_visit(
+                state.born(task), samples, numbers, samples.shape[0], [], task
+            )
         return self
 
     def partial_fit_pairs(
@@ -625,7 +627,9 @@ class LifelongMetricLearner(
             columns = None if X is None else column_names(X)
             state = self._state or self._blank_state(samples, columns)
             self._check_table(state, samples, X)
-            self._state = self._learn_visit(state, samples, lesson, samples.shape[0], [], task)
+            self._state = self._learn_visit(
+                state.born(task), samples, lesson, samples.shape[0], [], task
+            )
         return self
 
     def _check_learns_from(self, kind: str, task: Hashable) -> None:

@@ -1,6 +1,7 @@
 """The k-NN classifier of several tasks: references, answers, files."""
 
 import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -21,6 +22,7 @@ from lml.baselines import ELLA
 from lml.evaluation import LifelongKNeighborsClassifier
 from lml.lifelong import LifelongMetricLearner
 from lml.oasis import OASIS
+from lml.plda import LifelongPLDA
 from lml.state import read_state, write_state
 
 
@@ -439,3 +441,29 @@ def test_bounds_of_any_size_keep_all():
     reader = LifelongKNeighborsClassifier(OneMetric(5), 1, 10**30, 10**30)
     reader.fit(task.X_train, task.y_train, task="t")
     np.testing.assert_array_equal(reader.references_["t"][0], task.X_train)
+
+
+@pytest.mark.parametrize("make", [LifelongPLDA, lambda: LifelongMetricLearner(OASIS(n_steps=50))])
+def test_references_of_a_forgotten_task_do_not_come_back_with_its_name(make, tmp_path):
+    a, b, _ = make_tasks()
+    learner = make()
+    reader = LifelongKNeighborsClassifier(learner, 1)
+    for name, task in (("a", a), ("b", b)):
+        learner.partial_fit(task.X_train, task.y_train, task=name)
+        reader.fit(task.X_train, task.y_train, task=name)
+    # nobody asks the reader between the two
+    learner.forget("b")
+    assert b.X_train.tobytes() not in pickle.dumps(reader)
+    learner.partial_fit(a.X_train, a.y_train, task="b")
+    assert list(copy.copy(reader).references_) == ["a"] == list(reader.references_)
+    reader.partial_fit(a.X_train, a.y_train, task="b")
+    np.testing.assert_array_equal(reader.references_["b"][0], a.X_train)
+    # visits of a known task, also of one that a file gave, take nothing away; nor does fit
+    reader.save(tmp_path / "reader")
+    for kept in (reader, LifelongKNeighborsClassifier.load(tmp_path / "reader")):
+        kept.learner.partial_fit(a.X_train, a.y_train, task="b")
+        assert list(kept.references_) == ["a", "b"]
+        kept.learner.fit(a.X_train, a.y_train, tasks=["b"] * len(a.y_train))
+        assert "b" in kept.references_
+        kept.learner.forget("b").partial_fit(a.X_train, a.y_train, task="b")
+        assert "b" not in kept.references_

@@ -140,6 +140,10 @@ class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDA
     Take it rather than `LifelongMetricLearner` where each class is one cloud, or where labels are
     shared. It keeps d^2 numbers of each task, and where classes have several shapes it is no better.
 
+    A new task needs two classes, one of them with two samples. A known one may come with one class
+    or one sample. From few classes, ten say, the variance between classes is known badly: log
+    ratios of pairs of other classes then need a calibration, as `PairClassifier` has it.
+
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
     is interrupted changes nothing. `save` and `load` keep a learner in a file.

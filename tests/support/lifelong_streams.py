@@ -1,6 +1,6 @@
 """Streams of small tasks for learners of tasks in time, and what these know, as bytes."""
 
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -55,8 +55,13 @@ def save_and_load(learner, path):
 
 
 def all_of(learner):
-    """Everything that a learner knows, as bytes and plain values; None before the first task."""
-    return None if learner._state is None else in_bytes(learner._state)
+    """Everything that a learner knows, as bytes and plain values; None before the first task.
+
+    Births are left out: they tell lives of a name apart while the program runs.
+    """
+    if learner._state is None:
+        return None
+    return in_bytes(replace(learner._state, births={}, n_births=0))
 
 
 def in_bytes(value):

@@ -59,7 +59,7 @@ CLAIMS = [
     ("learn from quadruplets", "L().fit_quadruplets(quadruplets)", "L().fit(quadruplets)"),
     ("learn from chunks", "L().fit_chunks(X, chunks)",
      "L().fit(X, chunks); holds = 'chunks' in L().fit.__code__.co_varnames[:3]"),
-    ("tuples as numbers of samples", "L().fit_triplets(numbers, X)",
+    ("triplets as numbers of samples", "L().fit_triplets(numbers, X)",
      "L(preprocessor=X).fit(numbers)"),
     ("sparse samples", "learn(sparse.csr_matrix(X))", "L().fit(sparse.csr_matrix(X), y)"),
     ("20,000 features in 3 GB", "learn(wide, y)", "L().fit(wide, y)"),
