@@ -319,6 +319,7 @@ def test_a_class_that_comes_later_gives_a_task_of_one_class_its_place():
     assert_allclose(found, expected, atol=1e-12)
     record = learner.tasks_["b"]
     assert (record.n_visits, record.n_samples, record.n_learned) == (2, 20, 0)
+    assert learner.state_parts_["records"] == 8 * (5 + 3 + 5 + 2)  # numbers, and labels
 
 
 # --- files and readers --------------------------------------------------------------------

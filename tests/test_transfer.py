@@ -1,6 +1,7 @@
 """The measurements of transfer: resumable, and each number against an independent computation."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -113,6 +114,17 @@ def test_the_matrix_is_that_of_the_learner(shared_labels):
     assert np.all(np.isfinite(R))
     parts = learner.state_parts_
     assert steps[-1].state_bytes == sum(parts.values()) - parts["records"]
+
+
+@pytest.mark.parametrize("common", [False, True])
+def test_what_is_joined_of_a_task_does_not_depend_on_its_unit(common):
+    grid = replace(ONE, pulls=(1.0,), shared_labels=True, common=common)
+    first, *others = TASKS
+    names = ("X_train", "X_validation", "X_test")
+    large = [replace(first, **{name: 64 * getattr(first, name) for name in names}), *others]
+    plain, scaled = (follow_grid(grid, tasks, DIGITS, 0) for tasks in (TASKS, large))
+    for one, other in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(one.errors, other.errors)
 
 
 def test_the_setting_is_chosen_without_test_rows():

@@ -78,6 +78,25 @@ def test_a_learner_whose_scores_are_all_equal_leaves_the_ranking_to_the_other():
     assert step.errors == alone.errors
 
 
+class Tilted(Along):
+    """The same, by a metric that is negative along the other axis."""
+
+    def task_metric(self, task):
+        return FactoredMetric.from_dense(np.diag([1.0, -5.0]))
+
+
+def test_distances_are_those_of_the_positive_part_of_a_metric():
+    t = plane_task()
+    protocol = Protocol(load_digits_tasks)
+    (alone,), (tilted,) = (follow_learner([one], [t], protocol, 0) for one in (Along(0), Tilted()))
+    assert tilted.errors == alone.errors
+    first, second = (
+        follow_learner([transfer._Together(one, Along(1))], [t], protocol, 0, [{"weight": 0.5}])
+        for one in (Along(0), Tilted())
+    )
+    assert first[0].errors == second[0].errors
+
+
 @pytest.mark.parametrize("base", ["OASIS", "LMNN"])
 def test_the_ends_of_the_weights_are_the_two_learners_as_they_come(base):
     tasks = load_few_shot_digits(n_tasks=2, random_state=0)
