@@ -371,7 +371,8 @@ class BaseLifelongLearner(DocumentedMixin, BaseEstimator, ABC, Generic[_S]):
         """Drop all that was learned of one task alone; an error if it is not known."""
         with self._lock:
             state = self._known_state(task)
-            births = {u: birth for u, birth in state.births.items() if u != task}
+            births = dict(state.births)
+            births.pop(task, None)
             self._state = replace(self._forget_task(state, task), births=births)
         return self
 
