@@ -148,6 +148,7 @@ def _restored(kind: Any, parts: Mapping[str, Any]) -> Any:
     return kind(**parts)
 
 
+# book/shell.ipynb#the-state
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LearnerState(Record):
     """What every learner of tasks in time knows after some visits; it never changes.
