@@ -249,7 +249,14 @@ def _noted(
     state: _State, task: Hashable, labels: list[Any], n_samples: int, n_learned: int, sharing: float
 ) -> TaskRecord:
     """The record of a task after a visit."""
-    new = TaskRecord(state.number(task), (), n_samples=0, n_visits=0, n_learned=0, sharing=sharing)
+    new = TaskRecord(
+        number=state.number(task),
+        classes=(),
+        n_samples=0,
+        n_visits=0,
+        n_learned=0,
+        sharing=sharing,
+    )
     known = state.tasks.get(task, new)
     return TaskRecord(
         number=known.number,
