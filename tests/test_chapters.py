@@ -8,10 +8,13 @@ tests/test_streams.py.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import gallery
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
+from kernels import own_sockets
 from support.contract import (
     CODE_LINES,
     EQ_ROLE,
@@ -345,3 +348,20 @@ def test_docstrings_and_comments_do_not_count_as_code():
         code_lines('def f():\n    """Say.\n\n    More.\n    """\n    # why\n\n    return 1\n') == 2
     )
     assert code_lines('x = """a\nb"""\n') == 2
+
+
+def test_the_kernel_of_a_chapter_takes_no_port():
+    names = own_sockets()
+    manager = KernelManager(**names)
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(60)
+        sockets = {Path(f"{names['ip']}-{number}") for number in manager.ports}
+        assert len(sockets) == 5
+        assert all(path.is_socket() for path in sockets)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert own_sockets()["ip"] != names["ip"]

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
+from kernels import own_sockets
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tangle import ROOT, toc_files
+from traitlets.config import Config
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
@@ -98,6 +100,7 @@ def execute(path: Path, target: Path | None = None, root: Path = ROOT) -> Cost:
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
+        config=Config(KernelManager=own_sockets()),
     ).execute()
     clean(notebook)
     if target:

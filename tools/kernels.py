@@ -1,0 +1,22 @@
+"""Where the kernels of chapters listen: files of their own.
+
+A kernel is told free ports before it runs, and takes them a second later. In between any other
+program may have taken one, and the kernel dies. The name of a file in a new folder is nobody
+else's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+
+def own_sockets() -> dict[str, str]:
+    """What a KernelManager of jupyter_client is given, so that its kernel needs no ports."""
+    if os.name == "nt":  # has no sockets with names
+        return {}
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"transport": "ipc", "ip": os.path.join(folder, "socket")}
