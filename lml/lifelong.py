@@ -68,7 +68,7 @@ from lml.utils.validation import (
 )
 from lml.weak_supervision import check_pair_labels, check_tuples
 
-__all__ = ["LifelongMetricLearner", "TaskRecord", "contribution", "trimmed"]
+__all__ = ["LifelongMetricLearner", "TaskRecord", "agreement", "contribution", "trimmed"]
 
 
 # book/lifelong.ipynb#the-shared-metric
@@ -189,6 +189,39 @@ def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
     return order[learned], order[~learned]
 
 
+# book/lifelong.ipynb#a-task-unlike-the-others
+_AGREES = 2.0  # standard deviations of chance
+
+
+def agreement(own: FactoredMetric, others: FactoredMetric) -> float:
+    """How far the contribution of a task points where those of others do.
+
+    Parameters
+    ----------
+    own, others : FactoredMetric
+        Symmetric, of trace D: a contribution, and a mean of such.
+
+    Returns
+    -------
+    float
+        Cosine of their differences from the identity, in standard deviations of what a random
+        turn gives: about 0 for what has nothing in common. Infinite if one of them is the identity,
+        which contradicts nothing.
+
+    Notes
+    -----
+    Derived in chapter 16 (lifelong), eq. (shared-agreement).
+    """
+    D = own.n_features
+    identity = FactoredMetric.identity(D)
+    own, others = own - identity, others - identity
+    sizes = own.norm(), others.norm()
+    if min(sizes) <= D * np.sqrt(np.finfo(float).eps):  # rounding
+        return np.inf
+    cosine = own.inner(others) / (sizes[0] * sizes[1])
+    return float(cosine * np.sqrt((D - 1) * (D + 2) / 2))
+
+
 # book/lifelong.ipynb#labels-in-common
 def _joined(
     state: "_State", task: Hashable, own: ClassMeans, X: Matrix, y: Indices
@@ -216,7 +249,7 @@ class TaskRecord(ShortRepr):
     n_learned : int
         Samples of the visits that taught a metric. At 0 the task has no code.
     sharing : float
-        m, as it was after the last visit.
+        m of the last visit that taught: 0 if the task was learned alone.
     """
 
     number: int
@@ -234,7 +267,7 @@ class _State(LearnerState):
     total: Any = None  # FactoredMetric: the sum of all contributions, after the first code
     codes: dict[Any, FactoredMetric] = field(default_factory=dict)  # of tasks that were learned
     means: dict[Any, ClassMeans] = field(default_factory=dict)  # of tasks with shared labels
-    mistakes: Any = None  # Floats: of each candidate for m, on samples left out, over all tasks
+    mistakes: Any = None  # Floats: of candidates for m, over all tasks, if m was ever chosen
     sharing: float = 0.0  # m, as it was at the last visit that taught
     metric_type: Any = None  # "similarity" or "distance" after the first task
 
@@ -243,6 +276,18 @@ class _State(LearnerState):
         if task not in self.codes:
             return self.total, len(self.codes)
         return self.total - contribution(self.codes[task]), len(self.codes) - 1
+
+    def agrees(self, task: Hashable, code: FactoredMetric) -> bool:
+        """Whether what a task has found alone points where the other tasks do."""
+        others, n_others = self.of_others(task)
+        return not n_others or agreement(contribution(code), others / n_others) >= _AGREES
+
+    def sharing_of(self, task: Hashable) -> float:
+        """m with which a task is read: 0 if it was learned alone and does not agree with others."""
+        chosen = self.mistakes is not None and self.sharing > 0
+        if chosen and task in self.codes and self.tasks[task].sharing == 0:
+            return self.sharing if self.agrees(task, self.codes[task]) else 0.0
+        return self.sharing
 
 
 def _noted(
@@ -294,7 +339,8 @@ class LifelongMetricLearner(
         m, the weight of what the other tasks have found, from 0 (each task is learned alone)
         to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
         out, summed over the tasks so far; a visit then fits the base learner four times more, on
-        half of the samples. "grow" is .9 n / (n + 5) with n other tasks.
+        half of the samples. A task whose code does not agree with the others' is left alone.
+        "grow" is .9 n / (n + 5) with n other tasks.
     n_components : int, default=100
         Most directions of the shared metric; the others have one weight.
     code_rank : int or None, default=100
@@ -410,8 +456,11 @@ class LifelongMetricLearner(
         """The state after samples X and what teaches of them, y."""
         # the base learner in the coordinates of what the other tasks have found
         base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
-        sharing, mistakes = self._choose_sharing(state, X, y, n_own, task, base_seed, fold_seed)
-        shared = _shared_metric(state, task, sharing)
+        sharing, mistakes, agrees = self._choose_sharing(
+            state, X, y, n_own, task, base_seed, fold_seed
+        )
+        own_sharing = sharing if agrees else 0.0
+        shared = _shared_metric(state, task, own_sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
         # the mean with earlier visits, by the samples that taught it
@@ -427,7 +476,7 @@ class LifelongMetricLearner(
             state,
             total=total,
             codes={**state.codes, task: code},
-            tasks={**state.tasks, task: _noted(state, task, labels, n_own, n_own, sharing)},
+            tasks={**state.tasks, task: _noted(state, task, labels, n_own, n_own, own_sharing)},
             mistakes=mistakes,
             sharing=sharing,
             metric_type=kind,
@@ -454,7 +503,8 @@ class LifelongMetricLearner(
                 " until a visit has two classes, one with two samples, its metric is the identity",
                 stacklevel=4,
             )
-        record = _noted(state, task, labels, n_own, 0, state.sharing)
+        sharing = state.tasks[task].sharing if task in state.codes else state.sharing
+        record = _noted(state, task, labels, n_own, 0, sharing)
         return replace(state, tasks={**state.tasks, task: record}, metric_type=kind)
 
     def _learn_code(
@@ -528,37 +578,40 @@ class LifelongMetricLearner(
         task: Hashable,
         base_seed: int,
         fold_seed: int,
-    ) -> tuple[float, Any]:
-        """m, and the mistakes of its candidates so far; only the first `n_own` samples are asked."""
+    ) -> tuple[float, Any, bool]:
+        """m, the mistakes of its candidates so far, and whether the task agrees with the others."""
         n_others = len(state.codes) - (task in state.codes)
         grown = 0.9 * n_others / (n_others + 5)
         if self.sharing == "grow":
-            return grown, state.mistakes
+            return grown, state.mistakes, True
         if self.sharing != "auto":
-            return float(self.sharing), state.mistakes
+            return float(self.sharing), state.mistakes, True
 
         total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
         # with triplets or pairs nobody is asked, but tasks with labels may have answered
         if isinstance(y, LabeledPairs) or y.ndim == 2:
-            return _CANDIDATES[int(np.argmin(total))] if total.any() else grown, total
+            return _CANDIDATES[int(np.argmin(total))] if total.any() else grown, total, True
 
         # learn from half of the own samples and what has joined them, ask the other half
         learned, asked = _halves(y[:n_own], fold_seed)
         learned = np.r_[learned, n_own : len(y)]
 
-        def mistakes(sharing: float) -> int:
+        def attempt(sharing: float) -> tuple[int, FactoredMetric]:
             shared = _shared_metric(state, task, sharing)
             code, kind = self._learn_code(
                 shared, X[learned], y[learned], base_seed, state.metric_type
             )
             metric = _in_features(code, shared)
             nearest, _ = nearest_references(metric, X[asked], X[learned], kind, 1)
-            return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked]))
+            return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked])), code
 
+        agrees = True
         if len(asked) and n_others:  # somebody to ask, and something to share
-            calls = (joblib.delayed(mistakes)(sharing) for sharing in _CANDIDATES)
-            total = total + np.array(joblib.Parallel(self.n_jobs, prefer="threads")(calls))
-        return _CANDIDATES[int(np.argmin(total))], total
+            calls = (joblib.delayed(attempt)(sharing) for sharing in _CANDIDATES)
+            mistakes, codes = zip(*joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+            total = total + np.array(mistakes)
+            agrees = state.agrees(task, codes[0])  # found with m = 0
+        return _CANDIDATES[int(np.argmin(total))], total, agrees
 
     def partial_fit_triplets(
         self, triplets: ArrayLike, X: MatrixLike | None = None, *, task: Hashable
@@ -694,7 +747,7 @@ class LifelongMetricLearner(
     def task_metric(self, task: Hashable) -> FactoredMetric:
         """The metric R W R of a task, a FactoredMetric, as the other tasks shape it now."""
         state = self._known_state(task)
-        shared = _shared_metric(state, task, state.sharing)
+        shared = _shared_metric(state, task, state.sharing_of(task))
         return _in_features(state.codes[task], shared) if task in state.codes else shared
 
     @property
