@@ -189,7 +189,7 @@ def _halves(y: Indices, seed: int) -> tuple[Indices, Indices]:
     return order[learned], order[~learned]
 
 
-# book/lifelong.ipynb#a-task-unlike-the-others
+# book/lifelong.ipynb#how-much-to-share
 _AGREES = 2.0  # standard deviations of chance
 
 
@@ -375,10 +375,10 @@ class LifelongMetricLearner(
 
     Notes
     -----
-    Derived in chapter 16 (lifelong), eqs. (shared-metric), (shared-learn), (shared-read) and
-    (shared-joined). Paper: section IV, where M_t = L' W_t L. The metrics of all tasks change when a
-    task arrives. A task that comes back keeps what was learned: its code becomes the mean over all
-    of its samples.
+    Derived in chapter 16 (lifelong), eqs. (shared-metric), (shared-learn), (shared-read),
+    (shared-agreement) and (shared-joined). Paper: section IV, where M_t = L' W_t L. The metrics of
+    all tasks change when a task arrives. A task that comes back keeps what was learned: its code
+    becomes the mean over all of its samples.
 
     A visit without a triplet (one class, or no class with two samples, the joined class means
     counted) teaches no metric: it is noted, and where labels are shared its class means are kept.
@@ -434,22 +434,6 @@ class LifelongMetricLearner(
         self.random_state = random_state
         self.verbose = verbose
 
-    def _learn_task(
-        self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
-    ) -> _State:
-        """The state after a visit."""
-        # the class means of other tasks, where labels mean the same, are samples too
-        means = state.means
-        n_own = len(y)
-        if self.shared_labels:
-            own = ClassMeans(tuple(labels), *class_means(X, y))
-            X, y = _joined(state, task, own, X, y)
-            means = {**means, task: means[task].plus(own) if task in means else own}
-        state = replace(state, means=means)
-        if not has_pairs(y, labels):
-            return self._note_visit(state, n_own, labels, task)
-        return self._learn_visit(state, X, y, n_own, labels, task)
-
     def _learn_visit(
         self, state: _State, X: Matrix, y: Lesson, n_own: int, labels: list[Any], task: Hashable
     ) -> _State:
@@ -481,6 +465,22 @@ class LifelongMetricLearner(
             sharing=sharing,
             metric_type=kind,
         )
+
+    def _learn_task(
+        self, state: _State, X: Matrix, y: Indices, labels: list[Any], task: Hashable
+    ) -> _State:
+        """The state after a visit."""
+        # the class means of other tasks, where labels mean the same, are samples too
+        means = state.means
+        n_own = len(y)
+        if self.shared_labels:
+            own = ClassMeans(tuple(labels), *class_means(X, y))
+            X, y = _joined(state, task, own, X, y)
+            means = {**means, task: means[task].plus(own) if task in means else own}
+        state = replace(state, means=means)
+        if not has_pairs(y, labels):
+            return self._note_visit(state, n_own, labels, task)
+        return self._learn_visit(state, X, y, n_own, labels, task)
 
     def _check_labels(self, y: Indices, labels: list[Any], task: Hashable, known: bool) -> None:
         """A visit may bring one class, or one sample."""
