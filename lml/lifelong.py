@@ -290,6 +290,7 @@ class _State(LearnerState):
         return self.sharing
 
 
+# book/lifelong.ipynb#the-learner
 def _noted(
     state: _State, task: Hashable, labels: list[Any], n_samples: int, n_learned: int, sharing: float
 ) -> TaskRecord:
