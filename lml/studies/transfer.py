@@ -872,6 +872,12 @@ _COORDINATES: _Systems = {
         )
         for n in _BASES
     },
+    **{
+        f"OASIS{ending}, base tuned": partial(
+            follow_learner, [LifelongMetricLearner(b, sharing=m) for b in _BASES["OASIS"]]
+        )
+        for ending, m in (("", "auto"), (" alone", 0.0))
+    },
     "class means": follow_class_means,
 }
 
@@ -995,6 +1001,7 @@ STUDIES = {
     "fortylmnn": Study(("embeddings-40",), _as_it_comes("LMNN"), n_splits=2),
     "smalloasis": Study(("embeddings",), ("OASIS, twenty directions",), n_splits=5),
     "tuned": Study(_TABLES, ("OASIS shared", "OASIS alone")),
+    "tunedbase": Study(("embeddings",), ("OASIS, base tuned", "OASIS alone, base tuned"), n_splits=5),
     "tunedlmnn": Study(("isolet",),
         ("LMNN shared", "LMNN alone", "LMNN shared, enrolled", "LMNN alone, enrolled",
          "LMNN shared, joined")),
