@@ -557,6 +557,8 @@ class OpenSetClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):
         scores = self._nearest_scores(X)
         check_consistent_length(scores, y)
         known = set(self.classes_.tolist())
+        if self.outlier_label in known:
+            raise ValueError(f"outlier_label={self.outlier_label!r} is the label of a known class")
         signs = [1 if label in known else -1 for label in as_labels(y)]
         if len(set(signs)) < 2:
             raise ValueError(

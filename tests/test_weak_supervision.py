@@ -435,6 +435,10 @@ def test_a_threshold_without_outliers_or_without_known_samples_is_refused():
         model.fit([[1.0], [8.0]], ["a", "c", "d"])
     with pytest.raises(ValueError, match="threshold"):
         model.set_params(threshold="cost").fit([[1.0]], ["a"])
+    model.set_params(threshold="equal_error_rate", outlier_label=("b", 1))
+    with pytest.raises(ValueError, match=r"outlier_label=\('b', 1\) is the label of a known class"):
+        model.fit([[1.0], [8.0], [5.0]], ["a", ("b", 1), "c"])
+    model.set_params(outlier_label="none")
     assert model.set_params(threshold="equal_error_rate").__dict__ == before
 
 
