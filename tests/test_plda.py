@@ -476,7 +476,7 @@ def test_class_means_of_other_tasks_need_labels_in_common():
 
 def test_small_variances_are_shrunk_more():
     assert shrunken_variances([0.0, 1.0], 2.0, 0.0).tolist() == [0.0, 2.0]
-    kept = shrunken_variances([0.1, 10.0], 1.0, 1.0) / [0.1, 10.0]
+    kept = shrunken_variances([0.1, 10.0], noise=1.0) / [0.1, 10.0]
     np.testing.assert_allclose(kept, [0.1 / 1.1, 10 / 11])
 
 

@@ -224,6 +224,15 @@ def test_default_size_of_the_basis():
     assert SCML(n_steps=1, random_state=0).fit(X, y).basis_.shape == (140, 12)
 
 
+def test_default_size_of_the_basis_of_triplets():
+    X, y = rows_of(90, 4, 3)
+    triplets = nearest_triplets(X, y)
+    plain = SCML(n_steps=50, random_state=0).fit_triplets(triplets, X)
+    given = SCML(n_basis=100, n_steps=50, random_state=0).fit_triplets(triplets, X)
+    assert len(SCML(101, n_steps=50, random_state=0).fit_triplets(triplets, X).basis_) == 101
+    np.testing.assert_array_equal(plain.basis_, given.basis_)
+
+
 def test_learns_to_ignore_noise():
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
