@@ -156,6 +156,8 @@ def test_the_largest_penalty_is_where_the_linear_program_drops_all_weights():
     expected = np.mean([(P[i] - P[j]) ** 2 - (P[i] - P[k]) ** 2 for i, j, k in
                         nearest_triplets(X, y)], axis=0)  # fmt: skip
     np.testing.assert_allclose(mean_difference(P, nearest_triplets(X, y)), expected)
+    (one,) = triplet_differences(P, nearest_triplets(X, y)[:1])
+    np.testing.assert_allclose(mean_difference(P, nearest_triplets(X, y)[:1]), one)
 
 
 @pytest.mark.parametrize("c", [1e-3, 1 / 4080, 1 / 3, 7.0, 1e3])
