@@ -271,6 +271,17 @@ def test_units():
     np.testing.assert_allclose(64**2 * other.metric_matrix("a"), one.metric_matrix("a"), atol=1e-6)
 
 
+def test_the_unit_is_the_mean_squared_distance_of_the_target_pairs_of_all_tasks():
+    X, y, names = three_tasks()
+    squares = []
+    for name in "abc":
+        A, labels = X[names == name], y[names == name]
+        for i, near in enumerate(brute_targets(A, labels, 2)):
+            squares += [np.sum((A[i] - A[j]) ** 2) for j in near]
+    learner = MultiTaskLMNN(n_targets=2, max_iter=300).fit(X, y, tasks=names)
+    assert learner.scale_ == pytest.approx(1 / np.mean(squares))
+
+
 def test_reading():
     X, y, names = three_tasks()
     learner = MultiTaskLMNN().fit(X, y, tasks=names)
@@ -387,6 +398,10 @@ def test_too_few_steps_are_said_and_enough_are_not():
         warnings.simplefilter("error")
         long = MultiTaskLMNN(max_iter=1000).fit(X, y, tasks=names)
     assert long.gap_ <= long.tol
+    with warnings.catch_warnings():  # the last step that was allowed was enough
+        warnings.simplefilter("error")
+        last = MultiTaskLMNN(max_iter=long.n_iter_).fit(X, y, tasks=names)
+    assert last.n_iter_ == long.n_iter_
 
 
 def test_a_bar_counts_the_steps(capsys):

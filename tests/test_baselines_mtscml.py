@@ -217,6 +217,17 @@ def test_blocks_do_not_matter():
     np.testing.assert_allclose(copies.reshape(2, 3000, -1).sum(axis=1), W, rtol=1e-6)
 
 
+def test_more_directions_than_a_block_has_numbers():
+    P, triplets, _ = problem((8, 10))
+    W, history = joint_dual_averaging(P, triplets, 0.01, 300.0, n_steps=6, random_state=0)
+    wide = [np.pad(own, ((0, 0), (0, 2**18))) for own in P]  # one step a block
+    found, same = joint_dual_averaging(wide, triplets, 0.01, 300.0, n_steps=6, random_state=0)
+    np.testing.assert_allclose(found[:, :9], W, rtol=1e-12)
+    np.testing.assert_allclose(same, history, rtol=1e-12)
+    assert W.any()
+    assert not found[:, 9:].any()
+
+
 def test_as_many_tasks_have_samples_as_have_triplets():
     P, triplets = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([[0, 1, 2]])
     for samples, given in (([P, P], [triplets]), ([P], [triplets, triplets])):
@@ -279,6 +290,9 @@ def test_basis_is_that_of_the_tasks():
     X, y, tasks = table((30, 30, 30))
     sized = clone(SMALL).set_params(n_basis=None).fit(X, y, tasks=tasks)
     assert sized.basis_.shape == (300, 5)
+    X, y, tasks = table((56, 56), classes=7)  # 20 directions for each class but one
+    sized = clone(SMALL).set_params(n_basis=None).fit(X, y, tasks=tasks)
+    assert sized.basis_.shape == (240, 5)
 
 
 def test_the_penalty_shares_directions():

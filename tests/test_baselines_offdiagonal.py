@@ -186,6 +186,7 @@ def test_ramps_begin_with_the_margin_and_a_stage_ends_at_a_fraction_of_its_width
     stages = np.unique(widths)[::-1]
     np.testing.assert_array_equal(stages, 0.25 ** np.arange(len(stages)))  # the margin is 1
     assert len(stages) > 3
+    assert found.history[0, 0] == 0  # the start is the first that is looked at
     assert np.all(np.diff(widths) <= 0)
     for width in stages[:-1]:
         *before, (_, _, high, low) = found.history[widths == width]
@@ -356,6 +357,9 @@ def test_equal_rows_give_a_zero_metric():
     np.testing.assert_array_equal(learner.code_, 0)
     assert learner.objective_ == 1.0
     assert learner.strength_max_ == 0.0
+    plane = TripletMap(np.zeros((3, 2)), [[0, 1, 2]], "distance")
+    found = hinge_code(plane, 0.1, 0.01, tol=0.0)  # a gap of exactly zero is small enough
+    assert (found.objective, found.bound, len(found.history)) == (1.0, 1.0, 1)
 
 
 def test_labels_of_mixed_types_are_told_apart():

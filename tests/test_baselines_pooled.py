@@ -257,6 +257,23 @@ def test_input_forms_pickle_and_clone():
     assert learner.get_params()["estimator__n_steps"] == 300
 
 
+@pytest.mark.parametrize(
+    "learner",
+    [
+        MultiTaskOASIS(n_steps=20, random_state=0),
+        MultiTaskSCML(n_basis=4, n_steps=60, random_state=0),
+        MultiTaskLMNN(max_iter=2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_column_that_hides_the_others_is_told_to_who_calls_fit(learner):
+    X, y, tasks = table()
+    X[:, 2] *= 1e4
+    with pytest.warns(UserWarning, match="column 2") as warned:
+        learner.fit(X, y, tasks=tasks)
+    assert [one.filename for one in warned if "column 2" in str(one.message)] == [__file__]
+
+
 def test_encoded_tasks_number_their_classes_and_all_have_triplets():
     X, y, tasks = table()
     names, rows, codes = encode_tasks(X, [f"class {label}" for label in y], tasks)

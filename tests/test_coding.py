@@ -100,6 +100,12 @@ def test_orthonormal_rows_take_no_iteration():
     np.testing.assert_allclose(found.code, expected, atol=1e-13)
     assert found.n_iter == 0
     assert found.kkt_residual < 1e-12
+    # rows that are at right angles, but not of length 1, begin where they are told
+    long = np.array([[1.5], [1.0], [2.0], [0.5]]) * Q
+    first = code_metric(long, FactoredMetric.from_dense(M), 0.1)
+    assert first.n_iter > 0
+    again = code_metric(long, FactoredMetric.from_dense(M), 0.1, init=first.code)
+    assert again.n_iter == 0
     general = fista(code_loss(Q, FactoredMetric.from_dense(M)), OffDiagonal(0.4), np.zeros((4, 4)))
     np.testing.assert_allclose(general.code, found.code, atol=1e-8)
 
@@ -394,6 +400,9 @@ def test_numbers_that_overflow_are_an_error():
         said = r"dictionary has numbers up to .*, target has the norm .*: their squares overflow"
         with np.errstate(all="ignore"), pytest.raises(ValueError, match=said):
             code_metric(size * L, FactoredMetric.from_dense(target_size * M), 0.1)
+    large = FactoredMetric.from_dense(np.diag([1.22e154, 1.0, 1.0]))  # finite until they are added
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="squares overflow"):
+        code_metric(np.eye(2, 3), large, 0.1)
 
 
 @pytest.mark.parametrize(("size", "target_size"), [(1e-150, 1.0), (1.0, 1e-170)])
@@ -403,6 +412,10 @@ def test_numbers_whose_squares_vanish_are_an_error(size, target_size):
         code_metric(size * L, FactoredMetric.from_dense(target_size * M), 0.1)
     with pytest.raises(ValueError, match="squares vanish"):  # zeros beside them
         code_metric(size * np.eye(4, 7), FactoredMetric.from_dense(target_size * M), 0.1)
+    if target_size < 1:  # and of a diagonal target
+        diagonal = FactoredMetric.from_dense(target_size * np.diag(np.arange(1.0, 8)))
+        with pytest.raises(ValueError, match="squares vanish"):
+            code_metric(np.eye(4, 7), diagonal, 0.1)
 
 
 @pytest.mark.parametrize("scale", [np.nan, -1.0, np.inf, "1", 1j])

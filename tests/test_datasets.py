@@ -481,6 +481,24 @@ def test_unknown_options_before_any_file_is_touched(monkeypatch):
         load_sentiment_tasks("raw", split="authors")
 
 
+def test_words_of_five_reviews_are_kept():
+    lines = [b"five:1 four:3 #label#:positive"] * 4 + [b"five:2 one:1 #label#:positive"]
+    contents = [b"\n".join(lines[:3]), b"\n".join(lines[3:]), *[b""] * 6]
+    books = datasets._parse_reviews(contents)["sentiment_books.npz"]
+    assert books["shape"].tolist() == [5, 1]
+    assert books["data"].tolist() == [1, 1, 1, 1, 2]
+    assert books["y"].tolist() == [1, 1, 1, -1, -1]
+
+
+def test_a_download_may_be_as_large_as_the_largest_original(monkeypatch):
+    monkeypatch.setattr(datasets, "_LARGEST", 10)
+    stream = datasets._LimitedStream(b"")
+    assert stream.write(b"1234") + stream.write(b"567890") == 10
+    with pytest.raises(ValueError, match="more than 10 bytes"):
+        stream.write(b"1")
+    assert stream.getvalue() == b"1234567890"
+
+
 def test_an_unknown_collection():
     with pytest.raises(ValueError, match=r"name='mnist': give one of .*'usps'"):
         load_arrays("mnist")

@@ -241,6 +241,8 @@ def test_samples_and_labels_are_checked_together():
         check_samples(BaseEstimator(), X0, [0, 1])
     with pytest.raises(ValueError, match="minimum of 3"):
         check_samples(BaseEstimator(), X0[:2], [0, 1])
+    with pytest.raises(ValueError, match=r"X\[2, 0\] is nan"):
+        check_samples(BaseEstimator(), np.vstack([X0[:2], [NAN, 1.0, 2.0]]), Y0)
 
 
 def test_new_samples_have_the_columns_that_were_learned():

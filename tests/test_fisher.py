@@ -19,6 +19,7 @@ from lml.fisher import (
     local_regions,
     triplet_directions,
 )
+from lml.utils.linalg import with_short_indices
 
 
 def rows_of(n, D, classes, seed=0):
@@ -357,6 +358,24 @@ def test_clear_errors_for_the_ridge():
         fisher_directions(np.c_[X, np.ones(12)], y, regularization=0)
     with pytest.raises(ValueError, match="scales"):
         local_fisher_basis(X, y, 3, scales=[])
+
+
+@pytest.mark.parametrize("n_features", [5, 2**31 - 1])
+def test_indices_are_short_where_they_suffice(n_features):
+    X = sparse.csr_array(([2.0, 7.0], [[0, 1], [3, 1]]), shape=(2, 5))
+    long = sparse.csr_array(X)
+    long.resize(2, n_features)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    short = with_short_indices(long)
+    assert (short.indices.dtype, short.indptr.dtype) == (np.int32, np.int32)
+    assert short.shape == (2, n_features)
+    np.testing.assert_array_equal(short[:, :5].toarray(), X.toarray())
+
+
+def test_indices_stay_long_where_they_must_and_dense_samples_as_they_are():
+    wide = sparse.csr_array(([1.0], [2**31 + 1], [0, 1, 1]), shape=(2, 2**31 + 2))
+    for X in (wide, np.eye(2, 3)):
+        assert with_short_indices(X) is X
 
 
 @pytest.mark.parametrize(("n_triplets", "size"), [(600, 120), (300, 100)])

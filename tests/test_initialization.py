@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
+from lml import initialization
 from lml.fisher import local_fisher_basis
 from lml.initialization import (
     complete_dictionary,
@@ -51,6 +52,26 @@ def test_orthonormal_rows_of_hard_arrays():
     assert orthonormal_rows(np.zeros((3, 4))).shape == (0, 4)
     assert orthonormal_rows(np.zeros((0, 4))).shape == (0, 4)
     assert_orthonormal(orthonormal_rows(np.random.default_rng(0).random((7, 3))), (3, 3))
+
+
+def test_rows_are_told_from_rounding_by_the_larger_dimension():
+    rows = np.eye(3, 1000)
+    for new, n_rows in ((1e-13, 2), (1e-11, 3)):  # 10 * 1000 * eps is 2.2e-12
+        rows[2] = rows[0]
+        rows[2, 2] = new
+        assert_orthonormal(orthonormal_rows(rows), (n_rows, 1000))
+
+
+def test_samples_are_thinned_where_both_dimensions_are_beyond_the_bound(monkeypatch):
+    monkeypatch.setattr(initialization, "_ROWS", 5)
+    L = np.eye(1, 6)
+    for n, D, thinned in ((9, 6, True), (9, 5, False), (5, 6, False)):
+        X, _ = rows_of(n, D, 3)
+        chosen = np.sort(np.random.default_rng(0).permutation(n)[:5]) if thinned else np.arange(n)
+        found = residual_directions(L[:, :D], X, 2, True, np.random.default_rng(0))
+        rest = (X[chosen] - X[chosen].mean(axis=0)) * (np.arange(D) > 0)
+        V = np.linalg.svd(rest)[2][:2]
+        np.testing.assert_allclose(found.T @ found, V.T @ V, atol=1e-9)
 
 
 def test_dependent_rows_are_found_among_rows_that_nearly_are():

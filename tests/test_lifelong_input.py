@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,27 @@ def test_labels_of_any_type():
         assert set(learner.tasks_["t"].classes) == set(names)
     two = make_learner().partial_fit(X, y == 0, task="t")
     assert set(two.tasks_["t"].classes) == {False, True}
+
+
+class Counting(OASIS):
+    """OASIS that notes how many coordinates its samples have."""
+
+    widths: ClassVar = []
+
+    def fit(self, X, y):
+        self.widths.append(X.shape[1])
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_of_few_sparse_rows_the_base_learner_sees_their_span_and_no_rounding(rank):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(9, rank)) @ rng.normal(size=(rank, 30))
+        Counting.widths.clear()
+        learner = make_learner(Counting(n_steps=20), sharing=0.5)
+        learner.partial_fit(sparse.csr_array(X), np.arange(9) % 3, task="t")
+        assert set(Counting.widths) == {rank + 1}  # one for all that is outside
 
 
 @pytest.mark.parametrize("sharing", ["auto", 0.6])

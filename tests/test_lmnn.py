@@ -225,6 +225,20 @@ def test_history_and_limits():
         longer = LMNN(max_iter=400).fit(X, y)
     assert longer.objective_ < learner.objective_ < start
     assert longer.dual_bound_ <= longer.objective_
+    for one in (learner, longer):
+        own = (one.objective_ - one.dual_bound_) / one.objective_
+        assert one.gap_ == pytest.approx(own, rel=1e-12)
+    assert learner.gap_ > learner.tol
+
+
+def test_the_scale_is_of_target_pairs_or_of_samples_about_their_mean():
+    X, y = np.array([[4.0, 1.0], [4.0, 2.0], [9.0, 1.0], [9.0, 4.0], [9.0, 4.0]]), [0, 0, 1, 1, 1]
+    learner = LMNN(n_targets=1, shrinkage=0.1, max_iter=30).fit(X, y)
+    assert learner.scale_ == pytest.approx(5 / (1 + 1 + 9 + 0 + 0))
+    copies = np.repeat([[4.0, 1.0], [9.0, 4.0]], [2, 4], axis=0)  # targets do not differ
+    learner = LMNN(n_targets=1, shrinkage=0.1, max_iter=30).fit(copies, [0, 0, 1, 1, 1, 1])
+    squares = np.sum((copies - copies.mean(axis=0)) ** 2, axis=1)
+    assert learner.scale_ == pytest.approx(1 / squares.mean())
 
 
 @pytest.mark.parametrize("c", [1e-3, 8.0])

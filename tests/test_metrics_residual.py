@@ -31,6 +31,14 @@ def test_a_dictionary_of_nothing_leaves_everything():
     assert subspace_residual(metric, np.zeros((2, D))) == pytest.approx(metric.norm())
 
 
+def test_rows_are_told_from_rounding_by_the_larger_dimension():
+    metric = FactoredMetric(0.0, np.eye(3, 1000)[1:2], [1.0])
+    for new, left in ((1e-13, 1.0), (1e-11, 0.0)):  # 1000 * eps is 2.2e-13
+        L = np.eye(2, 1000)
+        L[1, :2] = 1.0, new
+        assert subspace_residual(metric, L) == pytest.approx(left, abs=1e-4)
+
+
 def test_subspace_residual_resolves_tiny_parts():
     q = linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
     metric = FactoredMetric(0.0, q[:3], [1.0, 1.0, 1e-12])

@@ -46,8 +46,10 @@ def test_indefinite_and_nonsymmetric_metrics(rng, kind, as_sparse):
     np.testing.assert_array_equal(found, oracle)
 
 
-def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+@pytest.mark.parametrize("itself", [False, True])
+def test_blocks_do_not_change_the_answer(itself, rng, monkeypatch):
     X, Z = rng.normal(size=(11, 3)), rng.normal(size=(7, 3))
+    X = None if itself else X
     whole = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 3)
     monkeypatch.setattr(neighbors, "_NUMBERS_AT_A_TIME", 20)
     pieces = k_nearest(FactoredMetric.identity(3), X, Z, "distance", 3)

@@ -1,5 +1,7 @@
 """The k-NN classifier: labels and learners, against scikit-learn."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -40,6 +42,17 @@ def test_the_learner_is_cloned_and_labels_keep_their_type(rng):
     model = MetricKNeighborsClassifier(learner, n_neighbors=1).fit(X, y)
     assert not hasattr(learner, "metric_")
     assert set(model.predict(X)) <= {"Cat", "cat", "dog"}
+
+
+def test_a_mean_far_away_is_told_where_inner_products_are_learned(rng):
+    X, y = rng.normal(size=(30, 4)) + 50, rng.integers(2, size=30)
+    learners = OASIS(n_steps=20, random_state=0), SCML(n_basis=5, n_steps=50, random_state=0)
+    for learner, n_times in zip(learners, (1, 0)):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            MetricKNeighborsClassifier(learner).fit(X, y)
+        places = [one.filename for one in found if "mean of the samples" in str(one.message)]
+        assert places == [__file__] * n_times
 
 
 def test_shares_of_votes_are_probabilities_whose_largest_is_the_prediction(rng):

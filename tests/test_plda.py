@@ -476,7 +476,7 @@ def test_class_means_of_other_tasks_need_labels_in_common():
 
 def test_small_variances_are_shrunk_more():
     assert shrunken_variances([0.0, 1.0], 2.0, 0.0).tolist() == [0.0, 2.0]
-    kept = shrunken_variances([0.1, 10.0], 1.0, 1.0) / [0.1, 10.0]
+    kept = shrunken_variances([0.1, 10.0], noise=1.0) / [0.1, 10.0]
     np.testing.assert_allclose(kept, [0.1 / 1.1, 10 / 11])
 
 
@@ -575,12 +575,15 @@ def test_class_means_of_single_samples_leave_the_variances_finite():
     between = learner.task_metric("t").between
     assert np.isfinite(between).all()
     assert between.min() >= 0
+    unit = np.sum((X[7] - X[8]) ** 2) / 2 / 4  # the only pair has one degree of freedom
+    assert learner.tasks_["t"].moments.unit == pytest.approx(unit)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 6])
 def test_axes_are_those_of_the_directions_in_which_class_means_differ(rank):
     rng = np.random.default_rng(rank)
     A, B = rng.normal(size=(6, 9)), rng.normal(size=(6, rank))
+    B[0] *= rank != 3  # so that class means may not differ in the first feature
     within, between, ridge, noise = A @ A.T / 9, B @ B.T, 0.7, 0.4
     omega = within + ridge * np.eye(6)
     V, psi = class_axes(Scatters(within, between, noise), ridge)

@@ -1,6 +1,7 @@
 """With whom a task of LifelongPLDA shares, how much, and what it takes for a guess."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,25 @@ def test_a_task_with_labels_at_random_shares_with_nobody(place, keyed):
     found = scores(learner, visits, "lies")
     assert found.shape == scores(alone, visits[place : place + 1], "lies").shape
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("families", "most", "kept"),
+    [
+        ([0, 0, 1, 2, 2, 2], 1, [2]),
+        ([0, 0, 1, 2, 2, 2], 2, [0, 2]),
+        ([0, 0, 0, 1, 2, 2], 1, [0]),
+        ([0, 1, 1, 2, 2, 3], 1, [2]),  # as large as another, and later
+        ([0, 1, 1, 2, 2, 3], 3, [1, 2, 3]),
+    ],
+)
+def test_of_many_families_the_largest_are_open_of_those_the_latest(families, most, kept):
+    learner = learned(stream(6), own_weight="auto", max_old_tasks=most)
+    tasks = {
+        name: replace(memory, family=family, at_chance=False)
+        for (name, memory), family in zip(learner.tasks_.items(), families, strict=True)
+    }
+    assert list(learner._open_families(replace(learner.state_, tasks=tasks))) == kept
 
 
 def honest_and_ruined(seed, place=1):

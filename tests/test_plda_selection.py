@@ -279,7 +279,7 @@ def test_moments_of_a_visit_are_those_of_all_samples_of_its_task(n_rows):
 def test_others_scatter_tells_where_it_is_no_less_likely_than_one_of_two(spread):
     """Gains of log-likelihood over the task's own scatter and over none, by densities."""
     X, y = rows(6, n=60, n_features=4)
-    folds = folds_of(visit_of(X, y), 3, np.random.default_rng(0))
+    folds, tiny = (folds_of(visit_of(c * X, y), 3, np.random.default_rng(0)) for c in (1.0, 1e-9))
     said = []
     for seed in range(12):
         A = np.random.default_rng(seed).normal(size=(4, 4))
@@ -299,7 +299,8 @@ def test_others_scatter_tells_where_it_is_no_less_likely_than_one_of_two(spread)
         gains = np.array(logs)[:, :1] - np.array(logs)[:, 1:]
         lacks = gains.sum(axis=0) < -2 * np.sqrt(len(gains)) * gains.std(axis=0)
         said.append(not lacks.all())
-        assert scatter_tells(folds, list(range(y.max() + 1)), theirs, RHO) is said[-1]
+        for form in (folds, tiny):
+            assert scatter_tells(form, list(range(y.max() + 1)), theirs, RHO) is said[-1]
     if spread > 1:
         assert not all(said)
 

@@ -131,6 +131,16 @@ def test_labels_names_of_columns_and_parameters_come_back(tmp_path):
     assert twin.get_params() == learner.get_params()
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_a_class_of_one_sample_and_samples_of_any_size_come_back(size, tmp_path):
+    X, _ = rows(0)
+    y = np.r_[np.arange(17) % 2, 2]
+    learner = small().partial_fit(size * X, y, task="t")
+    learner.save(tmp_path / "s")
+    assert learner.tasks_["t"].moments.counts.min() == 1
+    assert all_of(LifelongPLDA.load(tmp_path / "s")) == all_of(learner)
+
+
 def test_a_learner_without_tasks_is_saved_before_and_after_it_had_some(tmp_path):
     blank = save_and_load(small(), tmp_path / "s")
     assert not blank.__sklearn_is_fitted__()

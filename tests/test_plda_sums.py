@@ -266,7 +266,9 @@ def test_a_learner_survives_pickling_and_its_statistics_are_locked():
     assert_same_scores(learner, learned(9, shared_labels=True), rtol=0)
 
 
-@pytest.mark.parametrize(("rank", "n_components", "n_best"), [(6, 4, 2), (6, 1, 1), (1, 4, 1)])
+@pytest.mark.parametrize(
+    ("rank", "n_components", "n_best"), [(6, 4, 2), (6, 1, 1), (1, 4, 1), (0, 4, 0)]
+)
 def test_the_span_holds_discriminants_and_the_widest_directions_that_are_left(
     rank, n_components, n_best
 ):

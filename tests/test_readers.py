@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ from public_files import (
 )
 from scipy import sparse
 
+from lml import datasets
 from lml.datasets import (
     COLLECTIONS,
     Source,
@@ -247,6 +249,19 @@ def test_second_call_does_not_touch_the_network(small_usps, monkeypatch):
     load_arrays("usps")
     monkeypatch.setattr(pooch, "HTTPDownloader", no_network)
     load_arrays("usps")
+
+
+def test_a_stored_file_may_hold_as_much_as_the_largest_original(small_usps, cache, monkeypatch):
+    *_, arrays = small_usps
+    load_arrays("usps")
+    with zipfile.ZipFile(cache / "usps.npz") as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    monkeypatch.setattr(pooch, "HTTPDownloader", no_network)
+    monkeypatch.setattr(datasets, "_LARGEST", size)
+    same(load_arrays("usps")[0], arrays)
+    monkeypatch.setattr(datasets, "_LARGEST", size - 1)
+    with pytest.raises(ValueError, match=f"it holds {size} bytes, more than any original"):
+        load_arrays("usps")
 
 
 def test_lml_data_comes_before_the_cache(small_usps, tmp_path, monkeypatch):

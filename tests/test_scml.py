@@ -156,6 +156,8 @@ def test_the_largest_penalty_is_where_the_linear_program_drops_all_weights():
     expected = np.mean([(P[i] - P[j]) ** 2 - (P[i] - P[k]) ** 2 for i, j, k in
                         nearest_triplets(X, y)], axis=0)  # fmt: skip
     np.testing.assert_allclose(mean_difference(P, nearest_triplets(X, y)), expected)
+    (one,) = triplet_differences(P, nearest_triplets(X, y)[:1])
+    np.testing.assert_allclose(mean_difference(P, nearest_triplets(X, y)[:1]), one)
 
 
 @pytest.mark.parametrize("c", [1e-3, 1 / 4080, 1 / 3, 7.0, 1e3])
@@ -222,6 +224,15 @@ def test_default_size_of_the_basis():
     assert SCML(n_steps=1, random_state=0).fit(X, y).basis_.shape == (100, 6)
     X, y = rows_of(300, 12, 8)
     assert SCML(n_steps=1, random_state=0).fit(X, y).basis_.shape == (140, 12)
+
+
+def test_default_size_of_the_basis_of_triplets():
+    X, y = rows_of(90, 4, 3)
+    triplets = nearest_triplets(X, y)
+    plain = SCML(n_steps=50, random_state=0).fit_triplets(triplets, X)
+    given = SCML(n_basis=100, n_steps=50, random_state=0).fit_triplets(triplets, X)
+    assert len(SCML(101, n_steps=50, random_state=0).fit_triplets(triplets, X).basis_) == 101
+    np.testing.assert_array_equal(plain.basis_, given.basis_)
 
 
 def test_learns_to_ignore_noise():

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -363,6 +364,32 @@ class Compared:
     def __eq__(self, other):
         Compared.n_times += 1
         return self.name == other.name
+
+
+def test_the_mean_of_one_class_is_not_that_of_a_task():
+    own = ClassMeans(("a", "b"), np.array([1, 3]), np.array([[0.0, 1.0, 0.0], [4.0, 1.0, 2.0]]))
+    other = ClassMeans(("b", "c"), np.array([1, 1]), np.array([[5.0, 0.0, 0.0], [1.0, 2.0, 0.0]]))
+    alone = ClassMeans(("b",), np.array([7]), np.array([[9.0, 9.0, 9.0]]))
+    means, labels = own.from_others([alone, other])
+    assert labels == ["b"]
+    np.testing.assert_allclose(means, [[3.0 + 2.0, 1.0 - 1.0, 1.5]])  # from center to center
+    for one, others in ((own, [alone]), (alone, [own, other])):
+        means, labels = one.from_others(others)
+        assert (means.shape, labels) == ((0, 3), [])
+
+
+@pytest.mark.filterwarnings("ignore:the base learner's metric")  # in few steps
+@each_learner
+@pytest.mark.parametrize("base", [OASIS(n_steps=10), SCML(n_basis=5, n_steps=10)])
+def test_a_mean_far_away_is_told_to_who_learns_inner_products(make, base):
+    X, y = make_task(0)
+    for method, tasks in (("partial_fit", {"task": "t"}), ("fit", {"tasks": ["t"] * len(y)})):
+        learn = getattr(make(base), method)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            learn(X + 50, y, **tasks)
+        places = [one.filename for one in found if "mean of the samples" in str(one.message)]
+        assert places == [__file__] * isinstance(base, OASIS)
 
 
 @pytest.mark.parametrize("join", [ClassMeans.plus, lambda a, b: a.from_others([b])])

@@ -58,6 +58,12 @@ def test_scores_are_those_of_the_formulas(alpha):
         np.testing.assert_allclose(distance(X[0], Z[0], squared=True), oracle[0, 0] ** 2)
 
 
+@pytest.mark.parametrize(("kind", "kept"), [("similarity", M), ("distance", nearest_psd(M))])
+def test_a_view_keeps_what_is_indefinite_of_a_similarity_only(kind, kept):
+    view = told(kind).as_transformer(("a", 1))
+    np.testing.assert_allclose(view.metric_.to_dense(), kept, atol=1e-12)
+
+
 def test_a_similarity_has_no_distance_of_pairs():
     assert not hasattr(told("similarity"), "pair_distance")
     assert hasattr(told("distance"), "pair_distance")
@@ -223,6 +229,7 @@ def test_score_refuses_what_has_no_answer():
             (rows[[0, 1, 3]], y[[0, 1, 3]], [tasks[i] for i in (0, 1, 3)]),
             "task 42 has one row, which has no other",
         ),
+        ((rows[:1].tolist(), y[:1], tasks[:1]), "has one row, which has no other"),
         ((rows[:, :5], y, tasks), "5 features"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -154,6 +154,10 @@ def test_a_random_generator_goes_on_where_it_was():
     generator.normal(size=3)  # one normal number in store
     found = again(generator, {})
     assert found.normal(size=700).tolist() == generator.normal(size=700).tolist()
+    kind, words, _, *rest = generator.get_state()
+    for position in (0, 624):  # before the first word, and after the last
+        generator.set_state((kind, words, position, *rest))
+        assert again(generator, {}).bytes(9) == generator.bytes(9)
     other = np.random.RandomState(np.random.PCG64(0))
     with pytest.raises(TypeError, match="PCG64"):
         encode(other, {})

@@ -323,7 +323,7 @@ def test_an_f_score_of_immense_or_tiny_beta_is_recall_or_precision():
     scores, y = [4.0, 3.0, 2.0, 1.0, 0.0], [1, -1, 1, 1, -1]
     assert best_f_score(scores, y, np.float64(1e200)) == (1.0, 1.0)  # the recall of three of three
     assert best_f_score(scores, y, 1e-200) == (1.0, 4.0)  # the precision of one of one
-    for wrong in ({"beta": 0.0}, {"beta": np.nan}, {"prior": 2.0}):
+    for wrong in ({"beta": 0.0}, {"beta": np.nan}, {"prior": 1.0}, {"prior": 0.0}):
         with pytest.raises(ValueError, match="give a number"):
             best_f_score(scores, y, **wrong)
 
