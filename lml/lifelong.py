@@ -214,12 +214,11 @@ def agreement(own: FactoredMetric, others: FactoredMetric) -> float:
     """
     D = own.n_features
     identity = FactoredMetric.identity(D)
-    own, others = own - identity, others - identity
-    sizes = own.norm(), others.norm()
-    if min(sizes) <= D * np.sqrt(np.finfo(float).eps):  # rounding
+    A, B = own - identity, others - identity
+    sizes = A.norm() * B.norm()
+    if sizes <= D * np.sqrt(np.finfo(float).eps):  # rounding
         return np.inf
-    cosine = own.inner(others) / (sizes[0] * sizes[1])
-    return float(cosine * np.sqrt((D - 1) * (D + 2) / 2))
+    return float(A.inner(B) / sizes * np.sqrt((D - 1) * (D + 2) / 2))
 
 
 # book/lifelong.ipynb#labels-in-common
@@ -249,7 +248,7 @@ class TaskRecord(ShortRepr):
     n_learned : int
         Samples of the visits that taught a metric. At 0 the task has no code.
     sharing : float
-        m of the last visit that taught: 0 if the task was learned alone.
+        m with which the last visit that taught was learned: 0 if the task was left alone.
     """
 
     number: int
@@ -280,12 +279,16 @@ class _State(LearnerState):
     def agrees(self, task: Hashable, code: FactoredMetric) -> bool:
         """Whether what a task has found alone points where the other tasks do."""
         others, n_others = self.of_others(task)
-        return not n_others or agreement(contribution(code), others / n_others) >= _AGREES
+        if not n_others:
+            return True
+        most = np.sqrt((self.n_features - 1) * (self.n_features + 2) / 2)  # of the same directions
+        return agreement(contribution(code), others / n_others) >= min(_AGREES, most / 2)
 
     def sharing_of(self, task: Hashable) -> float:
         """m with which a task is read: 0 if it was learned alone and does not agree with others."""
         chosen = self.mistakes is not None and self.sharing > 0
-        if chosen and task in self.codes and self.tasks[task].sharing == 0:
+        own = task in self.codes and task not in self.means  # not of joined class means
+        if chosen and own and self.tasks[task].sharing == 0:
             return self.sharing if self.agrees(task, self.codes[task]) else 0.0
         return self.sharing
 
@@ -340,8 +343,8 @@ class LifelongMetricLearner(
         m, the weight of what the other tasks have found, from 0 (each task is learned alone)
         to 1. "auto" chooses among 0, 0.3, 0.6 and 0.9 by the mistakes on samples that are left
         out, summed over the tasks so far; a visit then fits the base learner four times more, on
-        half of the samples. A task whose code does not agree with the others' is left alone.
-        "grow" is .9 n / (n + 5) with n other tasks.
+        half of the samples. A task whose code does not agree with the others' is left alone,
+        unless labels are shared. "grow" is .9 n / (n + 5) with n other tasks.
     n_components : int, default=100
         Most directions of the shared metric; the others have one weight.
     code_rank : int or None, default=100
@@ -441,10 +444,9 @@ class LifelongMetricLearner(
         """The state after samples X and what teaches of them, y."""
         # the base learner in the coordinates of what the other tasks have found
         base_seed, fold_seed = map(int, state.seeds(task).generate_state(2))
-        sharing, mistakes, agrees = self._choose_sharing(
+        sharing, own_sharing, mistakes = self._choose_sharing(
             state, X, y, n_own, task, base_seed, fold_seed
         )
-        own_sharing = sharing if agrees else 0.0
         shared = _shared_metric(state, task, own_sharing)
         code, kind = self._learn_code(shared, X, y, base_seed, state.metric_type)
 
@@ -579,40 +581,53 @@ class LifelongMetricLearner(
         task: Hashable,
         base_seed: int,
         fold_seed: int,
-    ) -> tuple[float, Any, bool]:
-        """m, the mistakes of its candidates so far, and whether the task agrees with the others."""
+    ) -> tuple[float, float, Any]:
+        """m for all tasks and for this one, and the mistakes of the candidates so far."""
         n_others = len(state.codes) - (task in state.codes)
         grown = 0.9 * n_others / (n_others + 5)
         if self.sharing == "grow":
-            return grown, state.mistakes, True
+            return grown, grown, state.mistakes
         if self.sharing != "auto":
-            return float(self.sharing), state.mistakes, True
+            return float(self.sharing), float(self.sharing), state.mistakes
 
         total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
         # with triplets or pairs nobody is asked, but tasks with labels may have answered
         if isinstance(y, LabeledPairs) or y.ndim == 2:
-            return _CANDIDATES[int(np.argmin(total))] if total.any() else grown, total, True
+            sharing = _CANDIDATES[int(np.argmin(total))] if total.any() else grown
+            return sharing, sharing, total
 
-        # learn from half of the own samples and what has joined them, ask the other half
-        learned, asked = _halves(y[:n_own], fold_seed)
-        learned = np.r_[learned, n_own : len(y)]
+        agrees = n_others > 0
+        half, asked = _halves(y[:n_own], fold_seed)
+        if len(asked) and n_others:  # somebody to ask, and something to share
+            learned = np.r_[half, n_own : len(y)]  # half of the task, and what has joined it
+            mistakes, alone = self._try_candidates(state, X, y, learned, asked, task, base_seed)
+            total = total + mistakes
+            agrees = task in state.means or state.agrees(task, alone)
+        sharing = _CANDIDATES[int(np.argmin(total))]
+        return sharing, sharing if agrees else 0.0, total
+
+    def _try_candidates(
+        self,
+        state: _State,
+        X: Matrix,
+        y: Indices,
+        learned: Indices,
+        asked: Indices,
+        task: Hashable,
+        seed: int,
+    ) -> tuple[Floats, FactoredMetric]:
+        """Mistakes of each candidate for m on the samples that are asked, and the code of m = 0."""
 
         def attempt(sharing: float) -> tuple[int, FactoredMetric]:
             shared = _shared_metric(state, task, sharing)
-            code, kind = self._learn_code(
-                shared, X[learned], y[learned], base_seed, state.metric_type
-            )
+            code, kind = self._learn_code(shared, X[learned], y[learned], seed, state.metric_type)
             metric = _in_features(code, shared)
             nearest, _ = nearest_references(metric, X[asked], X[learned], kind, 1)
             return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked])), code
 
-        agrees = True
-        if len(asked) and n_others:  # somebody to ask, and something to share
-            calls = (joblib.delayed(attempt)(sharing) for sharing in _CANDIDATES)
-            mistakes, codes = zip(*joblib.Parallel(self.n_jobs, prefer="threads")(calls))
-            total = total + np.array(mistakes)
-            agrees = state.agrees(task, codes[0])  # found with m = 0
-        return _CANDIDATES[int(np.argmin(total))], total, agrees
+        calls = (joblib.delayed(attempt)(sharing) for sharing in _CANDIDATES)
+        mistakes, codes = zip(*joblib.Parallel(self.n_jobs, prefer="threads")(calls))
+        return np.array(mistakes), codes[0]
 
     def partial_fit_triplets(
         self, triplets: ArrayLike, X: MatrixLike | None = None, *, task: Hashable

@@ -1,5 +1,7 @@
 """Tasks unlike the others: what agreement measures, and that they are learned and read alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -147,6 +149,40 @@ def test_who_gives_m_has_it_for_every_task(sharing):
     assert learner.tasks_[4].sharing == pytest.approx(0.6 if sharing == 0.6 else 0.9 * 4 / 9)
     for task in range(6):
         assert_allclose(learner.metric_matrix(task), in_shared(learner, task, m), atol=1e-8)
+
+
+@pytest.mark.parametrize("features", [2, 3, 24])
+def test_tasks_with_one_metric_agree_whatever_the_number_of_features(features):
+    code = FactoredMetric(0.0, np.eye(features), np.arange(1.0, features + 1))
+    mirrored = FactoredMetric(0.0, np.eye(features), np.arange(features, 0.0, -1))
+    state = learn([ONE_KIND])._state
+    state = replace(state, n_features=features, total=contribution(code), codes={"other": code})
+    assert state.agrees("new", code)
+    assert not state.agrees("new", mirrored)
+    # a task is not one of its others
+    assert replace(state, codes={"new": code}).agrees("new", mirrored)
+
+
+def test_where_labels_are_shared_nobody_is_left_alone():
+    learner = learn(MIXED, shared_labels=True)
+    m = learner.sharing_
+    assert m > 0
+    for task in range(6):
+        assert_allclose(learner.metric_matrix(task), in_shared(learner, task, m), atol=1e-8)
+    chosen = [record.sharing for record in learner.tasks_.values()]
+    assert chosen[4] == chosen[3] > 0
+
+
+def test_a_task_whose_others_were_forgotten_is_learned_alone():
+    learner = learn(MIXED)
+    for task in range(6):
+        learner.forget(task)
+    learner.partial_fit(*sample(30, ANOTHER), task="lone")
+    assert learner.tasks_["lone"].sharing == 0
+    for task in range(5):
+        learner.partial_fit(*sample(task, ONE_KIND), task=task)
+    assert learner.sharing_ > 0
+    assert_allclose(learner.metric_matrix("lone"), learner.codes_["lone"].to_dense(), atol=1e-12)
 
 
 def test_a_visit_that_teaches_nothing_leaves_a_task_alone():

@@ -845,6 +845,7 @@ def follow_class_means(raw: Sequence[Task], protocol: Protocol, seed: int) -> li
     return _at_the_end(steps[-1])
 
 
+# book/streams.ipynb#systems-and-studies
 _AS_THEY_COME: dict[str, Any] = {
     **{f"{n}, as it comes": LifelongMetricLearner(n.lower()) for n in _BASES},
     **{f"{n}, nothing shared": LifelongMetricLearner(n.lower(), sharing=0.0) for n in _BASES},
