@@ -215,10 +215,10 @@ def agreement(own: FactoredMetric, others: FactoredMetric) -> float:
     D = own.n_features
     identity = FactoredMetric.identity(D)
     A, B = own - identity, others - identity
-    sizes = A.norm() * B.norm()
-    if sizes <= D * np.sqrt(np.finfo(float).eps):  # rounding
+    sizes = A.norm(), B.norm()
+    if min(sizes) <= D * np.sqrt(np.finfo(float).eps):  # rounding
         return np.inf
-    return float(A.inner(B) / sizes * np.sqrt((D - 1) * (D + 2) / 2))
+    return float(A.inner(B) / np.prod(sizes) * np.sqrt((D - 1) * (D + 2) / 2))
 
 
 # book/lifelong.ipynb#labels-in-common

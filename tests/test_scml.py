@@ -237,9 +237,9 @@ def test_default_size_of_the_basis_of_triplets():
 
 def test_learns_to_ignore_noise():
     rng = np.random.default_rng(0)
-    y = np.arange(120) % 3
-    X = np.c_[2.0 * rng.standard_normal((3, 4))[y] + 0.3 * rng.standard_normal((120, 4)),
-              3.0 * rng.standard_normal((120, 12))]  # fmt: skip
+    y = np.arange(240) % 6
+    X = np.c_[2.0 * rng.standard_normal((6, 4))[y] + 0.3 * rng.standard_normal((240, 4)),
+              3.0 * rng.standard_normal((240, 12))]  # fmt: skip
     M = SCML(n_steps=3000, random_state=0).fit(X, y).metric_.to_dense()
     assert np.diag(M)[:4].mean() > 5 * np.diag(M)[4:].mean()
 
