@@ -219,9 +219,9 @@ def test_blocks_do_not_matter():
 
 def test_more_directions_than_a_block_has_numbers():
     P, triplets, _ = problem((8, 10))
-    W, history = joint_dual_averaging(P, triplets, 0.01, 300.0, n_steps=6, random_state=0)
+    W, history = joint_dual_averaging(P, triplets, 1e-4, 300.0, n_steps=40, random_state=0)
     wide = [np.pad(own, ((0, 0), (0, 2**18))) for own in P]  # one step a block
-    found, same = joint_dual_averaging(wide, triplets, 0.01, 300.0, n_steps=6, random_state=0)
+    found, same = joint_dual_averaging(wide, triplets, 1e-4, 300.0, n_steps=40, random_state=0)
     np.testing.assert_allclose(found[:, :9], W, rtol=1e-12)
     np.testing.assert_allclose(same, history, rtol=1e-12)
     assert W.any()

@@ -290,15 +290,17 @@ def test_more_rows_than_features_and_repeated_rows():
 def test_inputs_are_left_alone_and_any_layout_works():
     L, M, _ = problem()
     target = FactoredMetric.from_dense(M)
-    expected = code_metric(L, target, 0.3, max_iter=5000).code
+    expected = code_metric(L, target, 0.3, max_iter=20_000, tol=1e-14).code
     init = np.eye(4)
     L.setflags(write=False)
     init.setflags(write=False)
-    warm = code_metric(L, target, 0.3, max_iter=5000, init=init)
+    warm = code_metric(L, target, 0.3, max_iter=20_000, tol=1e-14, init=init)
     np.testing.assert_allclose(warm.code, expected, atol=1e-6)
     for other in (L.tolist(), np.asfortranarray(L), np.repeat(L, 2, 0)[::2]):
-        np.testing.assert_allclose(code_metric(other, target, 0.3, max_iter=5000).code, expected)
-    single = code_metric(L.astype(np.float32), target, 0.3, max_iter=5000)
+        np.testing.assert_allclose(
+            code_metric(other, target, 0.3, max_iter=20_000, tol=1e-14).code, expected
+        )
+    single = code_metric(L.astype(np.float32), target, 0.3, max_iter=20_000, tol=1e-14)
     np.testing.assert_allclose(single.code, expected, atol=1e-4)
 
 

@@ -17,6 +17,10 @@ from lml.triplets import neighbor_triplets, sample_triplets
 BASES = [OASIS(n_steps=300), SCML(n_basis=20, n_steps=500)]
 
 
+# samples at random: what a base learner finds need not be the target of a step
+pytestmark = pytest.mark.filterwarnings("ignore:the base learner's metric")
+
+
 def make_learner(base=BASES[0], **parameters):
     return DictionaryMetricLearner(base, **{"n_components": 4, "random_state": 0} | parameters)
 
@@ -59,7 +63,6 @@ def test_each_step_lowers_the_mean_hinge_of_all_tasks(base):
     np.testing.assert_allclose(learner.dictionary_ @ learner.dictionary_.T, np.eye(4), atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 @pytest.mark.parametrize("kind", ["similarity", "distance"])
 def test_a_code_is_the_target_read_in_the_dictionary(kind):
     rng = np.random.default_rng(2)
@@ -71,7 +74,6 @@ def test_a_code_is_the_target_read_in_the_dictionary(kind):
     np.testing.assert_allclose(learner.codes_[0], wanted, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 def test_triplets_are_drawn_for_a_similarity_and_nearest_for_a_distance():
     X, y = make_task(0)
     found = {}
@@ -83,7 +85,6 @@ def test_triplets_are_drawn_for_a_similarity_and_nearest_for_a_distance():
     np.testing.assert_array_equal(found["distance"], neighbor_triplets(X, y))
 
 
-@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 def test_code_is_made_once_and_follows_the_dictionary():
     M = FactoredMetric.from_dense(np.diag(np.arange(1.0, 8.0)))
     start = np.eye(7)[:4]
@@ -157,7 +158,6 @@ def test_a_learner_that_keeps_no_samples_comes_back_from_a_file(tmp_path):
     assert [record.X for record in found.tasks_.values()] == [None] * 3
 
 
-@pytest.mark.filterwarnings("ignore:the base learner's metric")  # made up
 def test_one_kind_of_metric():
     learner = make_learner(Given(FactoredMetric.identity(7))).partial_fit(*make_task(0), task=0)
     learner.set_params(base_learner=Given(FactoredMetric.identity(7), "distance"))
