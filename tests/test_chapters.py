@@ -365,3 +365,10 @@ def test_the_kernel_of_a_chapter_takes_no_port():
         client.stop_channels()
         manager.shutdown_kernel(now=True)
     assert own_sockets()["ip"] != names["ip"]
+
+
+def test_where_names_of_sockets_are_too_long_kernels_take_ports(tmp_path, monkeypatch):
+    deep = tmp_path / ("long" * 25)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    assert own_sockets() == {}

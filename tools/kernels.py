@@ -12,11 +12,17 @@ import os
 import shutil
 import tempfile
 
+LONGEST = 100  # a socket's name has 104 characters at most, with its number
+
 
 def own_sockets() -> dict[str, str]:
-    """What a KernelManager of jupyter_client is given, so that its kernel needs no ports."""
-    if os.name == "nt":  # has no sockets with names
-        return {}
+    """What a KernelManager of jupyter_client is given, so that its kernel needs no ports.
+
+    Nothing, and ports it is, where sockets have no names or theirs would be too long.
+    """
     folder = tempfile.mkdtemp(prefix="kernel-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {"transport": "ipc", "ip": os.path.join(folder, "socket")}
+    name = os.path.join(folder, "socket")
+    if os.name == "nt" or len(name) > LONGEST:
+        return {}
+    return {"transport": "ipc", "ip": name}
