@@ -247,15 +247,16 @@ def test_references_do_not_depend_on_the_width_of_indices(how):
 def test_means_of_herded_references_are_near_those_of_all():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 5)), np.repeat([0, 1], 200)
-    off = {}
-    for how in ("herding", "random"):
-        reader = LifelongKNeighborsClassifier(
-            OneMetric(5), 1, max_references=20, reduction=how, random_state=0
-        )
-        kept, labels = reader.fit(X, y, task="t").references_["t"]
-        gaps = [kept[labels == c].mean(axis=0) - X[y == c].mean(axis=0) for c in (0, 1)]
-        off[how] = np.linalg.norm(gaps)
-    assert off["herding"] < 0.2 * off["random"]
+    off = {"herding": [], "random": []}
+    for how, found in off.items():
+        for draw in range(10):
+            reader = LifelongKNeighborsClassifier(
+                OneMetric(5), 1, max_references=20, reduction=how, random_state=draw
+            )
+            kept, labels = reader.fit(X, y, task="t").references_["t"]
+            gaps = [kept[labels == c].mean(axis=0) - X[y == c].mean(axis=0) for c in (0, 1)]
+            found.append(np.linalg.norm(gaps))
+    assert np.mean(off["herding"]) < 0.2 * np.mean(off["random"])
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

@@ -374,7 +374,7 @@ def test_a_file_whose_codes_are_not_those_of_the_tasks_that_learned_is_refused(s
 def test_a_reader_gains_references_and_classifies_in_the_shared_metric():
     learner = learn(precise())
     reader = LifelongKNeighborsClassifier(learner, n_neighbors=1)
-    X, y = make_task(60, n=60)
+    X, y = make_task(60, n=300)
     order = np.argsort(y[:30], kind="stable")
     for label in range(3):  # one class after another
         own = order[y[order] == label]
@@ -387,11 +387,11 @@ def test_a_reader_gains_references_and_classifies_in_the_shared_metric():
     assert_array_equal(reader.predict(X[30:], task="new"), y[order][nearest])
     assert learner.tasks_["new"].n_learned == 0
     # samples of no known class are far in that metric too
-    far = X[30:36] + 60
+    far = X[30:50] + 60
     model = OpenSetClassifier(reader, task="new", outlier_label=-1)
-    model.fit(np.concatenate([X[30:45], far]), [*y[30:45], *[9] * 6])
-    assert model.predict(X[45:] + 80).tolist() == [-1] * 15
-    assert np.mean(model.predict(X[45:]) == y[45:]) > 0.5
+    model.fit(np.concatenate([X[30:120], far]), [*y[30:120], *[9] * 20])
+    assert model.predict(X[120:] + 80).tolist() == [-1] * 180
+    assert np.mean(model.predict(X[120:]) == y[120:]) > 0.5
     reader.forget("new")
     assert "new" not in learner.tasks_
 
