@@ -246,7 +246,7 @@ def test_a_penalty_has_no_units(c):
 
 
 def test_the_fraction_does_not_depend_on_the_number_of_tasks_that_agree():
-    X, y, _ = table((40,))
+    X, y, _ = table((200,))
     options = {"n_basis": 8, "beta": 0.2, "n_steps": 20_000, "random_state": 0}
     one = SCML(**options).fit(X, y)
     four = MultiTaskSCML(**options).fit(

@@ -125,7 +125,7 @@ def test_every_step_knows_all_impostors_with_few_searches(monkeypatch):
         return lmnn_loss_gradient(Z, given, pairs, mu, smoothing)
 
     monkeypatch.setattr("lml.lmnn.lmnn_loss_gradient", watched)
-    LMNN(shrinkage=0.01).fit(X, y)
+    LMNN(shrinkage=0.01, tol=1e-6).fit(X, y)
     assert 1 < len({id(pairs) for pairs in lists}) < len(lists) / 2
 
 
@@ -165,7 +165,9 @@ def test_two_features_by_a_generic_minimizer(seed):
     ends = [optimize.minimize(objective, v, method="Nelder-Mead", options=options) for v in starts]
     found = min(ends, key=lambda end: end.fun)
     learner = LMNN(push_weight=0.4, tol=1e-5).fit(X, y)
-    assert learner.objective_ == pytest.approx(found.fun, rel=3e-4)
+    # it may end where a finer rounding of the hinge gains little, and says how near that is
+    assert learner.gap_ < 2e-3
+    assert learner.objective_ == pytest.approx(found.fun, rel=max(3e-4, learner.gap_))
     assert learner.dual_bound_ <= found.fun
     L = np.array([[found.x[0], 0.0], [found.x[1], found.x[2]]])
     assert found.fun == pytest.approx(by_loops(L.T @ L, X, y, 3, 0.4))
