@@ -565,7 +565,7 @@ def test_learning_leaves_the_global_seed_alone():
 
 
 @pytest.mark.parametrize("solver", ["direct", "cg"])
-@pytest.mark.parametrize("size", [1e3, 1e5, 1e7, 1e9, 1e20, 1e40, 1e50])
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e8, 1e9, 1e20, 1e40, 1e50])
 def test_samples_of_any_size_are_learned_or_refused_with_what_to_do(size, solver):
     refused = []
     for X, y in (make_task(number, D=5) for number in range(6)):
