@@ -143,7 +143,7 @@ def test_one_feature_has_an_exact_answer(mu):
     exact = min(m * pull + mu * np.maximum(1 - m * np.array(gaps), 0).sum() for m in ends)
     learner = LMNN(push_weight=mu, tol=1e-6).fit(X, y)
     assert exact <= learner.objective_ * (1 + 1e-12)
-    assert learner.objective_ <= exact * (1 + 3e-4)
+    assert learner.objective_ <= exact * (1 + 1e-4)
     assert learner.dual_bound_ <= exact * (1 + 1e-12)
 
 
@@ -165,8 +165,7 @@ def test_two_features_by_a_generic_minimizer(seed):
     ends = [optimize.minimize(objective, v, method="Nelder-Mead", options=options) for v in starts]
     found = min(ends, key=lambda end: end.fun)
     learner = LMNN(push_weight=0.4, tol=1e-5).fit(X, y)
-    # it ends where a finer rounding of the hinge gains little, in one draw of forty 3.3e-4 above
-    assert learner.objective_ == pytest.approx(found.fun, rel=5e-4)
+    assert learner.objective_ == pytest.approx(found.fun, rel=3e-4)
     assert learner.dual_bound_ <= found.fun
     L = np.array([[found.x[0], 0.0], [found.x[1], found.x[2]]])
     assert found.fun == pytest.approx(by_loops(L.T @ L, X, y, 3, 0.4))
