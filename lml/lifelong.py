@@ -585,10 +585,9 @@ class LifelongMetricLearner(
         """m for all tasks and for this one, and the mistakes of the candidates so far."""
         n_others = len(state.codes) - (task in state.codes)
         grown = 0.9 * n_others / (n_others + 5)
-        if self.sharing == "grow":
-            return grown, grown, state.mistakes
         if self.sharing != "auto":
-            return float(self.sharing), float(self.sharing), state.mistakes
+            sharing = grown if self.sharing == "grow" else float(self.sharing)
+            return sharing, sharing, state.mistakes
 
         total = np.zeros(len(_CANDIDATES)) if state.mistakes is None else state.mistakes
         # with triplets or pairs nobody is asked, but tasks with labels may have answered
@@ -600,7 +599,9 @@ class LifelongMetricLearner(
         half, asked = _halves(y[:n_own], fold_seed)
         if len(asked) and n_others:  # somebody to ask, and something to share
             learned = np.r_[half, n_own : len(y)]  # half of the task, and what has joined it
-            mistakes, alone = self._try_candidates(state, X, y, learned, asked, task, base_seed)
+            mistakes, alone = self._try_candidates(
+                state, task, (X[learned], y[learned]), (X[asked], y[asked]), base_seed
+            )
             total = total + mistakes
             agrees = task in state.means or state.agrees(task, alone)
         sharing = _CANDIDATES[int(np.argmin(total))]
@@ -609,21 +610,19 @@ class LifelongMetricLearner(
     def _try_candidates(
         self,
         state: _State,
-        X: Matrix,
-        y: Indices,
-        learned: Indices,
-        asked: Indices,
         task: Hashable,
+        learned: tuple[Matrix, Indices],
+        asked: tuple[Matrix, Indices],
         seed: int,
     ) -> tuple[Floats, FactoredMetric]:
         """Mistakes of each candidate for m on the samples that are asked, and the code of m = 0."""
 
         def attempt(sharing: float) -> tuple[int, FactoredMetric]:
             shared = _shared_metric(state, task, sharing)
-            code, kind = self._learn_code(shared, X[learned], y[learned], seed, state.metric_type)
+            code, kind = self._learn_code(shared, *learned, seed, state.metric_type)
             metric = _in_features(code, shared)
-            nearest, _ = nearest_references(metric, X[asked], X[learned], kind, 1)
-            return int(np.count_nonzero(y[learned][nearest[:, 0]] != y[asked])), code
+            nearest, _ = nearest_references(metric, asked[0], learned[0], kind, 1)
+            return int(np.count_nonzero(learned[1][nearest[:, 0]] != asked[1])), code
 
         calls = (joblib.delayed(attempt)(sharing) for sharing in _CANDIDATES)
         mistakes, codes = zip(*joblib.Parallel(self.n_jobs, prefer="threads")(calls))
