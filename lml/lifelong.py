@@ -313,7 +313,7 @@ def _noted(
         n_samples=known.n_samples + n_samples,
         n_visits=known.n_visits + 1,
         n_learned=known.n_learned + n_learned,
-        sharing=sharing,
+        sharing=known.sharing if known.n_learned and not n_learned else sharing,
     )
 
 
@@ -506,8 +506,7 @@ class LifelongMetricLearner(
                 " until a visit has two classes, one with two samples, its metric is the identity",
                 stacklevel=4,
             )
-        sharing = state.tasks[task].sharing if task in state.codes else state.sharing
-        record = _noted(state, task, labels, n_own, 0, sharing)
+        record = _noted(state, task, labels, n_own, 0, state.sharing)
         return replace(state, tasks={**state.tasks, task: record}, metric_type=kind)
 
     def _learn_code(
