@@ -147,6 +147,26 @@ def test_one_feature_has_an_exact_answer(mu):
     assert learner.dual_bound_ <= exact * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("mu", "seed"), [(0.5, 45), (0.3, 49)])
+def test_a_stage_without_gain_is_not_the_end(mu, seed):
+    # the best exact objective of the first stage is met by luck: the second is no better
+    rng = np.random.Generator(np.random.PCG64([seed, 4]))
+    y = np.arange(30) % 3
+    X = 1.2 * rng.standard_normal((3, 1))[y] + 0.5 * rng.standard_normal((30, 1))
+    found = LMNN(push_weight=mu, tol=1e-6).fit(X, y)
+    exact = LMNN(push_weight=mu, tol=1e-12, max_iter=5000).fit(X, y)
+    assert exact.gap_ < 1e-9
+    assert found.objective_ <= exact.objective_ * (1 + 3e-6)
+
+
+def test_with_shrinkage_only_a_proof_ends_the_run():
+    rng = np.random.Generator(np.random.PCG64([45, 3]))
+    y = np.arange(60) % 3
+    X = 1.2 * rng.standard_normal((3, 5))[y] + np.linspace(0.5, 2, 5) * rng.standard_normal((60, 5))
+    learner = LMNN(shrinkage=0.01, tol=1e-5, max_iter=3000).fit(X, y)
+    assert 0 <= learner.gap_ <= 1e-5
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_two_features_by_a_generic_minimizer(seed):
     X, y = rows_of(24, 2, 2, seed)
