@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, core, settings
 
-from lml.utils.validation import _INSIDE
-
 pytest.register_assert_rewrite("registry", "checks", "checks_of_inputs")
 
 settings.register_profile(
@@ -116,9 +114,3 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if not is_fast(item)]
     items[:] = [item for item in items if is_fast(item)]
     config.hook.pytest_deselected(items=left_out)
-
-
-@pytest.fixture(autouse=True)
-def outside():
-    """A fit that another test has interrupted may have left its mark that it is inside."""
-    _INSIDE.set(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from decimal import Decimal
 from fractions import Fraction
 
@@ -41,7 +40,6 @@ from lml.utils.validation import (
     encode_labels,
     flag,
     has_pairs,
-    inside,
     is_missing,
     is_real,
     is_whole,
@@ -52,8 +50,6 @@ from lml.utils.validation import (
     real,
     seed,
     sort_classes,
-    warn_of_mean,
-    warn_of_scales,
     whole,
 )
 
@@ -397,36 +393,6 @@ def test_two_classes_one_of_two_samples_are_asked_for(labels, lack):
     assert not has_pairs(*encode_labels(labels))
     check_two_classes(*encode_labels(["a", "b", "a"]))
     assert has_pairs(*encode_labels(["a", "b", "a"]))
-
-
-def test_scales_are_those_of_dense_samples_of_users():
-    X = np.random.default_rng(0).normal(size=(9, 3)) * [1.0, 1.0, 1e4]
-    with pytest.warns(UserWarning, match="column 2 has more than 100 times"):
-        warn_of_scales(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_scales(sparse.csr_array(X))
-        warn_of_scales(X * [1.0, 1.0, 1e-3])
-        warn_of_scales(np.ones((4, 3)))
-        warn_of_scales(X[:0])
-        warn_of_scales(X * [0.0, 0.0, 1.0])  # constant columns hide nothing
-        with inside():
-            warn_of_scales(X)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_a_mean_is_long_beside_the_deviation(form):
-    X = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # each of length one
-    with pytest.warns(UserWarning, match="mean of the samples is more than twice as long"):
-        warn_of_mean(form(X + np.array([0.0, 2.001])))
-    warn_of_mean(form(X + np.array([0.0, 1.999])))
-    warn_of_mean(form(X))
-    warn_of_mean(form(np.zeros((4, 3))))
-    warn_of_mean(form(X[:0]))
-    warn_of_mean(form(X[:1] + 5))  # one sample has no deviation
-    with inside(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_mean(form(X + 5))
 
 
 # --- tasks, weights, neighbors ------------------------------------------------------------

@@ -399,11 +399,12 @@ _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
     """A block in which samples come from this package: nobody is warned of their scales."""
-    token = _INSIDE.set(True)
+    before = _INSIDE.get()
     try:
+        _INSIDE.set(True)  # in the block: an interrupt may come at once
         yield
     finally:
-        _INSIDE.reset(token)
+        _INSIDE.set(before)
 
 
 def warn_of_scales(X: Matrix, names: Sequence[Any] | None = None, stacklevel: int = 4) -> None:
