@@ -40,13 +40,13 @@ def learn(learner, names=NAMES, start=0, **shape):
 def make_model(seed=0, n=25, D=6, m=1, C=0.7):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, D)) + 0.5
-    return quadratic_model(X, (X @ rng.normal(size=(D, m)) + rng.normal(size=(n, m)) > 0) + 0, C)
+    scores = X @ rng.normal(size=(D, m)) + rng.normal(size=(n, m))
+    return quadratic_model(X, (scores > np.median(scores, axis=0)) + 0, C)  # never one class
 
 
 def dense(records, codes, penalty):
     """A, b and the dictionary from explicit Kronecker products, with dense Hessians."""
-    A = b = 0
-    T = 0
+    A = b = T = 0
     for record, S in zip(records, codes, strict=True):
         for c, s in enumerate(S):
             D = weighted_hessian(record.model, c)
