@@ -192,7 +192,7 @@ def test_each_task_has_its_own_unit_and_place(form, size):
     for factor, (name, (X, y, _, _)) in zip(factors, stream.items(), strict=True):
         one.partial_fit(form(X), y, task=name)
         other.partial_fit(form(factor * X), y, task=name)
-    assert {m.family for m in one.tasks_.values()} == {0, 1, 2}
+    assert {m.family for m in one.tasks_.values()} >= {0, 1, 2}  # there is something to mix up
     for factor, (name, (X, y, Z, _)) in zip(factors, stream.items(), strict=True):
         before, after = one.tasks_[name], other.tasks_[name]
         assert (after.family, after.at_chance) == (before.family, before.at_chance)
