@@ -245,7 +245,10 @@ def test_cone_by_a_general_minimizer(kind):
             return objective(plane, A.T @ A, strength, ridge, P)
 
         options = {"maxiter": 4000, "maxfev": 4000, "xatol": 1e-9, "fatol": 1e-10}
-        best = min(best, optimize.minimize(value, start, method="Nelder-Mead", options=options).fun)
+        for _ in range(3):  # begun again where it ended: a simplex may shrink too early
+            end = optimize.minimize(value, start, method="Nelder-Mead", options=options)
+            start = end.x
+        best = min(best, end.fun)
     assert found.bound - 1e-9 <= best
     assert best == pytest.approx(found.objective, abs=5e-3)
     assert found.objective <= best + 1e-5
