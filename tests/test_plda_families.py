@@ -279,7 +279,7 @@ def test_the_choice_follows_what_helps():
 
     def task(seed):
         y = np.arange(20) % 2
-        means = np.random.default_rng(seed).normal(size=(2, 40)) * np.r_[np.zeros(20), np.ones(20)]
+        means = np.random.default_rng(seed).normal(size=(2, 40)) * np.repeat([0.0, 1.3], 20)
         return rng.normal(size=(20, 40)) * spread + means[y], y, f"task{seed}"
 
     learner = learned([task(seed) for seed in range(12)], own_weight="auto")
