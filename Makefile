@@ -48,7 +48,7 @@ $(KERNEL): tools/ipython_kernel_config.py $(VENV)/pins
 	@cp $< $@
 
 $(VENV)/ready: $(VENV)/pins $(KERNEL) pyproject.toml
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 book: $(VENV)/ready  ## build lml from the chapters, execute them, render the site
@@ -134,7 +134,7 @@ coverage: $(VENV)/ready  ## branch coverage of lml by the tests, with the missin
 
 dist: $(VENV)/ready  ## sdist and wheel in dist/, each tried in an environment of its own
 	rm -rf build dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist .
 	set -e; for file in dist/*; do \
 	  $(PYTHON) -m venv --clear build/fresh; \
 	  build/fresh/bin/python -m pip install --quiet --constraint requirements/newest.txt "$$file"; \

@@ -210,6 +210,14 @@ def test_a_cell_that_warns_fails_the_build_and_nbval(tmp_path):
     assert re.search(r"FAILED .*toy\.ipynb::Cell 1", done.stdout)
 
 
+def test_assertions_of_chapters_cannot_be_left_out(tmp_path, monkeypatch, capsys):
+    folder = small_book(tmp_path / "book", "assert 1 > 2")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    with pytest.raises(SystemExit):
+        execute.main(["--root", str(folder)])
+    assert "PYTHONOPTIMIZE is set" in capsys.readouterr().err
+
+
 def test_a_slow_cell_has_time_and_there_is_an_end(tmp_path, monkeypatch):
     """Chapters may take 31 s; here a cell of 3 s, and limits of 2 and 60 s."""
     assert execute.CELL_SECONDS > 10 * 31

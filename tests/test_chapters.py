@@ -21,6 +21,7 @@ from support.contract import (
     EXAMPLES,
     KINDS,
     MARKERS,
+    NOT_COMPARED,
     NOTEBOOKS,
     TAGS,
     TAUGHT,
@@ -281,6 +282,18 @@ def test_no_tag_and_no_comment_switches_a_check_off(tag, as_comment):
         assert f"not on the list: {tag}" in check(notebook)
 
 
+@pytest.mark.parametrize("ends", ["\n", "\f", "\v", "\x1c", "\x85", "\u2028"])
+def test_nothing_that_ends_a_line_hides_a_marker(ends):
+    notebook = good_chapter()
+    notebook.cells[1].source += f"\nassert 1 > 2  # known{ends}# NBVAL_SKIP"
+    assert "has the comment NBVAL_SKIP" in check(notebook)
+
+
+def test_what_no_run_compares_is_in_the_book():
+    ids = {cell.id for path in NOTEBOOKS for cell in nbformat.read(path, as_version=4).cells}
+    assert set(NOT_COMPARED) <= ids
+
+
 def test_all_markers_of_nbval_are_known():
     from nbval.plugin import comment_markers, metadata_tags
 
@@ -300,6 +313,8 @@ def test_text_that_no_run_compares_is_a_fault(data):
     assert check(notebook) == ""
     cell.metadata["tags"] = []
     output.update(output_type="display_data", data={"text/plain": "Slider: 3 drawings"}, text="")
+    assert "shows text that no run compares" in check(notebook)
+    cell["id"] = "codingslider"
     assert check(notebook) == ""
 
 

@@ -229,6 +229,14 @@ def test_what_types_do_not_check_is_named_with_its_reason():
     assert [line for line in lines if not re.search(r"type: ignore\[[\w-]+\]  # \w", line)] == []
 
 
+def test_no_test_is_switched_off():
+    """A skip has a condition and a reason; no test may fail."""
+    off = re.compile(r"mark\.skip\b|xfail|mark\.skipif\(\s*(True|1|not False)\b|unittest\.skip")
+    for path in (ROOT / "tests").rglob("*.py"):
+        if path.name != "test_structure.py":
+            assert not off.search(path.read_text(encoding="utf-8")), path.name
+
+
 def test_every_reader_of_pins_reads_the_one_list():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     plain = [d for d in environment["dependencies"] if isinstance(d, str)]
@@ -237,6 +245,12 @@ def test_every_reader_of_pins_reads_the_one_list():
     assert environment["dependencies"][-1]["pip"] == pip
     recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "install --quiet --require-hashes -r requirements/newest.lock" in recipes
+    # what builds the package is pinned as well: nothing is fetched for it
+    assert (
+        "$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable" in recipes
+    )
+    (builder,) = PROJECT["build-system"]["requires"]
+    assert Requirement(builder).name in {pin.name for pin in PINNED}
     others = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]
     texts = [recipes, *(path.read_text(encoding="utf-8") for path in others)]
     assert not any("pip install" in text for text in texts[1:])

@@ -140,6 +140,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="chapters at a time")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder of _toc.yml")
     options = parser.parse_args(argv)
+    if os.environ.get("PYTHONOPTIMIZE"):
+        parser.error("PYTHONOPTIMIZE is set: the kernels would leave out what the chapters assert")
     root = options.root.resolve()
     paths = options.notebooks or [
         path for file, _ in toc_files(root) if (path := root / f"{file}.ipynb").exists()

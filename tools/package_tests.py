@@ -32,7 +32,8 @@ def main(argv: list[str]) -> int:
     subprocess.run(
         [*install, "--require-hashes", "-r", "requirements/newest.lock"], cwd=ROOT, check=True
     )
-    subprocess.run([*install, "--no-deps", "--editable", "."], cwd=ROOT, check=True)
+    own = ["--no-deps", "--no-build-isolation", "--editable", "."]
+    subprocess.run([*install, *own], cwd=ROOT, check=True)
     chosen = ["-m", "not studies and not builds", *left_out(), *argv]
     return subprocess.run(
         [python, "-m", "pytest", "-n", "auto", *chosen, "tests"], cwd=ROOT
