@@ -200,7 +200,7 @@ def test_fit_gives_the_objective_it_states(constraint):
     X, y, names = three_tasks()
     penalty = {"a": 0.03, "b": 0.01, "c": 0.05}
     learner = MultiTaskLMNN(
-        0.04, penalty, constraint=constraint, push_weight=0.4, scale=2.0, max_iter=1000
+        0.04, penalty, constraint=constraint, push_weight=0.4, scale=2.0, max_iter=5000
     )
     learner.fit(X, y, tasks=names)
     assert learner.tasks_ == list(dict.fromkeys(names.tolist()))
