@@ -40,7 +40,7 @@ LEARNERS = {
 def samples(seed, n=18, D=5):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 2)
-    return rng.normal(size=(n, D)) + 2 * np.eye(2, D)[y], y
+    return rng.normal(size=(n, D)) + 3 * np.eye(2, D)[y], y
 
 
 def taught(name):
