@@ -296,7 +296,8 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
-    (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML).
+    (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML). Each sample looks
+    for its nearest among all of its task, so the time grows as the square of their number.
 
     Examples
     --------

@@ -483,7 +483,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     -----
     Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
     (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
-    norm.
+    norm. Each sample looks for its nearest among all, so the time grows as the square of n_samples.
 
     Examples
     --------
