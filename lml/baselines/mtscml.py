@@ -200,7 +200,7 @@ def joint_dual_averaging(
     >>> bool(abs(W - [[0.0, 0.25], [0.0, 0.25]]).max() < 0.01)
     True
     """
-    optional(real(0, above=True)).check("gamma", gamma)
+    optional(real(0, above=True, largest=np.inf)).check("gamma", gamma)
     rng = check_random_state(random_state)
     gamma = _joint_gamma(projections, triplets, gamma)
     n_basis = projections[0].shape[1]
