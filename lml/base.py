@@ -204,7 +204,7 @@ def _are_names(columns: Any) -> bool:
 #: Fields that the state of every learner stores; ``D`` stands for the number of features.
 COMMON_FIELDS: dict[str, Field] = {
     "n_features": SizeField(letter="D"),
-    "root": ValueField(whole(0)),
+    "root": ValueField(whole(0, np.inf)),
     "columns": OptionalField(ValueField(Rule(_are_names, "different names"))),
 }
 

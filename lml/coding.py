@@ -244,10 +244,10 @@ def _check_solver(
     init: ArrayLike, step: float, tol: float, max_iter: int, scale: float | None
 ) -> Floats:
     """The first iterate as an array; an error if a number is out of range."""
-    real(0, above=True).check("step", step)
-    real(0).check("tol", tol)
+    real(0, above=True, largest=np.inf).check("step", step)
+    real(0, largest=np.inf).check("tol", tol)
     whole(0).check("max_iter", max_iter)
-    optional(real(0)).check("scale", scale)
+    optional(real(0, largest=np.inf)).check("scale", scale)
     return check_dense(init, "init", ensure_2d=False, allow_nd=True, copy=True)
 
 
@@ -386,7 +386,7 @@ def _check_problem(
             f"target is a metric on {target.n_features} features but dictionary has"
             f" {L.shape[1]} columns: both must be of the same task"
         )
-    real(0).check("code_penalty", code_penalty)
+    real(0, largest=np.inf).check("code_penalty", code_penalty)
     start = np.zeros((d, d)) if init is None else check_dense(init, "init")
     if start.shape != (d, d):
         raise ValueError(

@@ -389,8 +389,8 @@ class LifelongKNeighborsClassifier(DocumentedMixin, ClassifierMixin, BaseEstimat
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_neighbors": whole(1),
-        "max_references": optional(whole(1)),
-        "max_per_class": optional(whole(1)),
+        "max_references": optional(whole(1, np.inf)),
+        "max_per_class": optional(whole(1, np.inf)),
         "reduction": one_of("random", "herding", "kmeans"),
         "random_state": seed(),
     }

@@ -389,6 +389,9 @@ class LifelongMetricLearner(
     A task without a code is read in P itself, and is not one of the others. The first visit of
     all may be such a one if the base learner has its ``metric_type`` before `fit`.
 
+    Where nearest samples are looked for, the time of a visit grows as the square of its number of
+    samples: by "scml" and "lmnn", up to their ``max_samples``, and by the choice of m in "auto".
+
     Any number of threads may read while one learns: an answer is that of the state before the
     visit or after it. Visits by several threads come one after another. A visit that fails or
     is interrupted changes nothing. `save` and `load` keep a learner in a file.

@@ -208,7 +208,7 @@ class DictionaryMetricLearner(TaskMetricsMixin, BaseLearnerMixin, BaseLifelongLe
         "dictionary_rate": real(0, above=True),
         "keep_samples": flag(),
         "init": Rule(
-            lambda value: not isinstance(value, str) or value == "fisher", "'fisher' or an array"
+            lambda value: not np.isscalar(value) or value == "fisher", "'fisher' or an array"
         ),
         "n_triplets": whole(1),
         "random_state": seed(),

@@ -20,7 +20,7 @@ from lml.utils.validation import real
 __all__ = ["OffDiagonalL1", "nearest_psd", "soft_threshold"]
 
 # book/penalties.ipynb#the-penalty-and-its-value
-_AT_LEAST_ZERO = real(0)
+_AT_LEAST_ZERO = real(0, largest=np.inf)  # also for numbers that are computed
 
 
 @dataclass(frozen=True)

@@ -315,8 +315,8 @@ def dual_averaging(
     >>> weights.round(2).tolist()
     [0.0, 0.25]
     """
-    real(0).check("beta", beta)
-    optional(real(0, above=True)).check("gamma", gamma)
+    real(0, largest=np.inf).check("beta", beta)
+    optional(real(0, above=True, largest=np.inf)).check("gamma", gamma)
     whole(1).check("n_steps", n_steps)
     rng = check_random_state(random_state)
     gamma = _gamma(projections, triplets, gamma)

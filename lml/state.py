@@ -596,7 +596,8 @@ class SizeField(ValueField):
     letter: str = "n"
 
     def unpack(self, form: Any, place: str, source: _Source) -> Any:
-        expect(whole(1).allows(form), place, form, whole(1).wanted)
+        rule = whole(1, np.inf)  # a sparse table may be wider than any parameter is large
+        expect(rule.allows(form), place, form, rule.wanted)
         size = source.sizes.setdefault(self.letter, form)
         expect(size == form, place, form, size)
         return form

@@ -293,7 +293,7 @@ def check_problem(
 ) -> tuple[Matrix, Indices]:
     """Samples and triplets of the functions of a hinge, checked."""
     METRIC_TYPE.check("metric_type", metric_type)
-    real(0).check("margin", margin)
+    real(0, largest=np.inf).check("margin", margin)
     check_metric(metric, "metric")
     X = check_matrix(X, "X", metric.n_features)
     return X, check_triplets(triplets, X.shape[0])

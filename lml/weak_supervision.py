@@ -298,7 +298,7 @@ def best_f_score(
     """
     scores = check_dense(scores, "scores", ensure_2d=False)
     signs = check_pair_labels(y, len(scores))
-    real(0, above=True).check("beta", beta)
+    real(0, above=True, largest=np.inf).check("beta", beta)
     optional(real(0, 1, above=True, below=True)).check("prior", prior)
     share = np.mean(signs > 0) if prior is None else prior
     rates = roc_curve(signs, scores, drop_intermediate=False)

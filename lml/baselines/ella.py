@@ -558,6 +558,7 @@ class ELLA(ClassifierMixin, BaseLifelongLearner[ELLAState]):
     Derived in chapter 30 (baselines/ella), eqs. (ella-lasso), (ella-normal) and (ella-sums). Ruvolo
     and Eaton (2013), Algorithm 1; the column "ELLA" of the paper's Table II. The samples of all
     tasks are kept, for tasks that come back. The intercept of a task is its own and not penalised.
+    A visit looks at the codes of all tasks, so its time grows with the number of tasks.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from lml.lmnn import row_space, target_neighbors
 from lml.metrics import FactoredMetric
 from lml.utils.progress import progress
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike
-from lml.utils.validation import Rule, check_parameters, flag, one_of, real, whole
+from lml.utils.validation import LARGEST_REAL, Rule, check_parameters, flag, one_of, real, whole
 
 __all__ = [
     "JointProblem",
@@ -60,7 +60,7 @@ def target_table(X: Floats, codes: Indices, n_targets: int) -> Indices:
     [[1, 2], [0, 2], [1, 0], [-1, -1]]
     """
     i, j = target_neighbors(X, codes, n_targets).T
-    table = np.full((len(X), n_targets), -1)
+    table = np.full((len(X), min(n_targets, len(X) - 1)), -1)
     table[i, np.arange(len(i)) - np.searchsorted(i, i)] = j  # places 0, 1, ... of each sample
     return table
 
@@ -495,6 +495,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         "scale": Rule(
             lambda value: one_of("auto").allows(value) or real(0, above=True).allows(value),
             "'auto' or a number above 0",
+            LARGEST_REAL,
         ),
         "smoothing": real(0, above=True),
         "max_iter": whole(1),
@@ -606,7 +607,7 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         else:
             real(0, above=True, infinite=True).check("task_penalty", given)
             own = [given] * len(names)
-        if np.isinf([self.shared_penalty, *own]).all():
+        if np.isinf([float(self.shared_penalty), *map(float, own)]).all():
             raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
         return np.array(own, dtype=float)
 
@@ -626,7 +627,9 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
             for X, own, table in zip(rows, codes, tables, strict=True)
         ]
         bases = [row_space(X)[1] if 2 * len(X) < X.shape[1] else None for X in rows]
-        problem = JointProblem(losses, self.shared_penalty, task_penalties, self.constraint, bases)
+        problem = JointProblem(
+            losses, float(self.shared_penalty), task_penalties, self.constraint, bases
+        )
         return problem, Q, scale
 
 

@@ -200,7 +200,7 @@ def joint_dual_averaging(
     >>> bool(abs(W - [[0.0, 0.25], [0.0, 0.25]]).max() < 0.01)
     True
     """
-    optional(real(0, above=True)).check("gamma", gamma)
+    optional(real(0, above=True, largest=np.inf)).check("gamma", gamma)
     rng = check_random_state(random_state)
     gamma = _joint_gamma(projections, triplets, gamma)
     n_basis = projections[0].shape[1]
@@ -296,7 +296,8 @@ class MultiTaskSCML(JointMetricsMixin, BaseEstimator):
     Notes
     -----
     Derived in chapter 26 (baselines/mtscml), eqs. (mtscml-metric), (mtscml-objective),
-    (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML).
+    (mtscml-step), (mtscml-gamma) and (mtscml-top). Paper: section V-A (mtSCML). Each sample looks
+    for its nearest among all of its task, so the time grows as the square of their number.
 
     Examples
     --------

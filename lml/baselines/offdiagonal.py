@@ -351,7 +351,9 @@ def hinge_code(
     >>> found.gap <= 1e-3, abs(found.code).round(2).tolist()
     (True, [[0.06, 0.0], [0.0, 0.24]])
     """
-    real(0, above=True).check("ridge", ridge)  # without one there is no finite bound
+    real(0, above=True, largest=np.inf).check(
+        "ridge", ridge
+    )  # without one there is no finite bound
     whole(1).check("max_iter", max_iter)
     penalty = CodePenalty(strength, psd)
     shape = (triplet_map.shape[1],) * 2
@@ -483,7 +485,7 @@ class OffDiagonalLearner(MetricLearnerMixin, BaseEstimator):
     -----
     Derived in chapter 27 (baselines/offdiagonal), eqs. (offdiagonal-problem), (offdiagonal-units),
     (offdiagonal-bound) and (offdiagonal-top). Paper: section V-C, the ablation of the off-diagonal
-    norm.
+    norm. Each sample looks for its nearest among all, so the time grows as the square of n_samples.
 
     Examples
     --------

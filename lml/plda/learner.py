@@ -72,7 +72,8 @@ def _numbers(count: int, most: float, single: bool = False) -> Rule:
             return single and part.allows(value)
         return len(value) == count and all(map(part.allows, value))
 
-    return Rule(allows, f"'auto', {'a number or ' * single}{count} numbers, each {part.wanted}")
+    wanted = f"'auto', {'a number or ' * single}{count} numbers, each {part.wanted}"
+    return Rule(allows, wanted, part.largest)
 
 
 class LifelongPLDA(TaskMetricsMixin, SharedLabelsMixin, BaseLifelongLearner[PLDAState]):

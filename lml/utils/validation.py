@@ -30,7 +30,9 @@ from sklearn.utils.validation import validate_data
 from lml.utils.typing import Floats, Indices, LabelsLike, Matrix, MatrixLike, WeightsLike
 
 __all__ = [
+    "LARGEST_REAL",
     "LARGEST_SAMPLE",
+    "LARGEST_WHOLE",
     "InvalidParameterError",
     "Rule",
     "as_labels",
@@ -86,6 +88,12 @@ def is_whole(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
+#: Largest whole number of a parameter: sizes of arrays and numbers of steps.
+LARGEST_WHOLE = 2**31 - 1
+#: Largest finite number of a parameter without an upper limit of its own: its square is finite.
+LARGEST_REAL = 1e100
+
+
 class InvalidParameterError(ValueError, TypeError):
     """A parameter has a type or a value that cannot be used."""
 
@@ -100,15 +108,23 @@ class Rule:
         Whether a value may be used.
     wanted : str
         What to give instead, for the message.
+    largest : float, default=inf
+        The largest finite number, which the message tells only to who gave a larger one.
     """
 
     allows: Callable[[Any], bool]
     wanted: str
+    largest: float = np.inf
 
     def check(self, name: str, value: Any) -> None:
         """Raise `InvalidParameterError` unless a value may be used."""
-        if not self.allows(value):
-            raise InvalidParameterError(f"{name}={value!r}: give {self.wanted}")
+        if self.allows(value):
+            return
+        wanted = self.wanted
+        parts = value if isinstance(value, tuple | list) else [value]
+        if any(is_real(part) and self.largest < abs(part) < np.inf for part in parts):
+            wanted += f"; the largest is {self.largest}"
+        raise InvalidParameterError(f"{name}={value!r}: give {wanted}")
 
 
 # book/door.ipynb#parameters
@@ -119,11 +135,19 @@ def real(
     above: bool = False,
     below: bool = False,
     infinite: bool = False,
+    largest: float = LARGEST_REAL,
 ) -> Rule:
-    """Rule for a number in [least, most], without least if `above`, without most if `below`."""
+    """Rule for a number in [least, most], without least if `above`, without most if `below`.
+
+    With a `least` but no `most`, a finite number is at most `largest`.
+    """
+    if least == -np.inf or most < np.inf:
+        largest = np.inf
 
     def allows(value: Any) -> bool:
         if not is_real(value) or not (infinite or math.isfinite(value)):
+            return False
+        if largest < value < np.inf:
             return False
         large_enough = value > least if above else value >= least
         return bool(large_enough and (value < most if below else value <= most))
@@ -135,15 +159,18 @@ def real(
         wanted += f" and below {most:g}" if below else f" and at most {most:g}"
     if infinite:
         wanted += ", which may be infinite"
-    return Rule(allows, wanted)
+    return Rule(allows, wanted, largest)
 
 
-def whole(least: int, most: float = np.inf) -> Rule:
+def whole(least: int, most: float = LARGEST_WHOLE) -> Rule:
     """Rule for an integer in [least, most]."""
     wanted = f"a whole number of at least {least}"
-    if most < np.inf:
+    named = most not in (LARGEST_WHOLE, np.inf)
+    if named:
         wanted += f" and at most {most:g}"
-    return Rule(lambda value: is_whole(value) and least <= value <= most, wanted)
+    return Rule(
+        lambda value: is_whole(value) and least <= value <= most, wanted, np.inf if named else most
+    )
 
 
 # book/door.ipynb#parameters
@@ -159,7 +186,9 @@ def flag() -> Rule:
 
 def optional(rule: Rule) -> Rule:
     """Rule for None or what another rule allows."""
-    return Rule(lambda value: value is None or rule.allows(value), f"{rule.wanted}, or None")
+    return Rule(
+        lambda value: value is None or rule.allows(value), f"{rule.wanted}, or None", rule.largest
+    )
 
 
 def seed() -> Rule:
@@ -178,8 +207,9 @@ def seed() -> Rule:
 def jobs() -> Rule:
     """Rule for the number of processes or threads, in joblib's sense."""
     return Rule(
-        lambda value: value is None or (is_whole(value) and value != 0),
+        lambda value: value is None or (is_whole(value) and 0 < abs(value) <= LARGEST_WHOLE),
         "a whole number other than 0, or None",
+        LARGEST_WHOLE,
     )
 
 
