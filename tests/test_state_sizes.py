@@ -235,7 +235,7 @@ def test_a_scatter_of_no_samples_is_refused_and_one_that_rounding_moved_is_read(
     size = np.trace(within[2]) / 5
     for wrong in (-within[2], size * (1.6 * np.eye(5) - 0.6)):
         store(wrong)
-        with pytest.raises(ValueError, match="within of task 'c' is .*, not positive semi-def"):
+        with pytest.raises(ValueError, match=r"within of task 'c' is .*, not positive semi-def"):
             LifelongPLDA.load(path)
     # of one direction only, with what many moves of the dictionary leave
     flat = np.zeros((5, 5))
