@@ -157,13 +157,13 @@ def results_target() -> tuple[list[bytes], Callable[[Path], None]]:
     from lml.studies.results import append_rows, read_rows, wrong_answers
 
     row = dict(
-        system="a", split=1, seed=1, error=0.5, n_test=9, parameters='{"k": 1}', wrong="ff80"
+        system="a", split=1, seed=1, error=1.0, n_test=9, parameters='{"k": 1}', wrong="ff80"
     )
     row |= dict(versions="python, numpy", tasks="1, 2")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.csv"
         append_rows(path, [row, row | {"split": 2, "seed": 2}])
-        append_rows(path, [row | {"versions": "others"}])
+        append_rows(path, [row | {"split": 3, "seed": 3, "versions": "others"}])
         sound = [path.read_bytes()]
 
     def read(path: Path) -> None:
