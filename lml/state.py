@@ -317,7 +317,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Parameters
     ----------
     path : str or path
-        A symbolic link is followed and stays a link. The permissions of an old file are kept.
+        A symbolic link is followed and stays a link. The permissions of an old file are kept,
+        and its owner where the process may.
 
     Yields
     ------
@@ -334,12 +335,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Derived in chapter 34 (state), eq. (state-atomic).
     """
     path = Path(os.path.realpath(path))
-    mode = _mode(path)
+    old = _replaced(path)
     new = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(new, "xb") as file:
-            if mode is not None:
-                os.chmod(new, mode)  # before the first byte: what was private stays private
+            if old is not None:  # before the first byte: what was private stays private
+                os.chmod(new, stat.S_IMODE(old.st_mode))
+                _give(new, old)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -352,8 +354,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 # book/state.ipynb#writing-in-one-atomic-step
-def _mode(path: Path) -> int | None:
-    """Permissions of the file that is to be replaced; None if there is none."""
+def _replaced(path: Path) -> os.stat_result | None:
+    """Permissions and owner of the file that is to be replaced; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -367,12 +369,23 @@ def _mode(path: Path) -> int | None:
             f"{path} has {found.st_nlink} names (hard links), and the others would keep"
             " the old contents: use another path, or remove this name first"
         )
-    return stat.S_IMODE(found.st_mode)
+    return found
+
+
+def _give(new: Path, old: os.stat_result) -> None:
+    """Let a file have the owner and the group of another one, where the process may."""
+    if os.name == "posix":
+        for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):  # -1 leaves it as it is
+            with contextlib.suppress(OSError):
+                os.chown(new, owner, group)
 
 
 def sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # one may write into a folder that one may not list
+        return
     try:
         with contextlib.suppress(OSError):
             os.fsync(handle)
@@ -500,6 +513,16 @@ def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
 
 
 # book/state.ipynb#reading-without-trust
+def _regular(path: str, flags: int) -> int:
+    """Open a file for `open`; a pipe is refused, and not waited for until somebody writes."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(handle).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` itself refuses a folder
+        os.close(handle)
+        raise OSError(f"{path} is a device or a pipe: give a file that `save` wrote")
+    return handle
+
+
 def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Read a state file; nothing in it is executed.
 
@@ -519,7 +542,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     Raises
     ------
     OSError
-        If there is no such file, or it may not be read.
+        If there is no such file, it may not be read, or it is a folder, a device or a pipe.
     ValueError
         If it is no state of this kind in the known format, or is damaged. The error names
         the file, the part and the value.
@@ -528,7 +551,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, 
     -----
     Derived in chapter 34 (state), eq. (state-bound).
     """
-    with open(path, "rb") as file, reading(path), zipfile.ZipFile(file) as archive:
+    with open(path, "rb", opener=_regular) as file, reading(path), zipfile.ZipFile(file) as archive:
         _check_sizes(archive, os.fstat(file.fileno()).st_size)
         header = _header(archive, kind)
         table = header["arrays"]

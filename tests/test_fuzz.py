@@ -4,7 +4,13 @@ import os
 import random
 
 import fuzz
+import numpy as np
 import pytest
+
+from lml import LifelongKNeighborsClassifier, LifelongMetricLearner
+from lml.baselines.ella import ELLA
+from lml.paper import DictionaryMetricLearner
+from lml.plda import LifelongPLDA
 
 
 def flipped(data, most):
@@ -40,3 +46,53 @@ def test_an_answer_that_is_not_promised_is_a_fault(tmp_path):
 
     with pytest.raises(KeyError):
         fuzz.attempt(read, b"", tmp_path / "file")
+
+
+def test_a_matrix_that_cannot_be_used_is_a_fault_although_its_error_is_a_value_error(tmp_path):
+    class Learner:
+        tasks_, n_features_in_ = {"a": None}, 4
+        fault = np.linalg.LinAlgError
+
+        def partial_fit(self, X, y, *, task):
+            return self
+
+        def save(self, path):
+            path.write_bytes(b"the same")
+
+        @classmethod
+        def load(cls, path):
+            return cls()
+
+        def transform(self, X, *, task):
+            raise self.fault("of a matrix")
+
+    _, read = fuzz.state_target(Learner())
+    with pytest.raises(np.linalg.LinAlgError, match="of a matrix"):
+        fuzz.attempt(read, b"the same", tmp_path / "file")
+    Learner.fault = ValueError
+    fuzz.attempt(read, b"the same", tmp_path / "file")
+
+
+ASKED = {
+    "lifelong": (LifelongMetricLearner, "transform"),
+    "plda": (LifelongPLDA, "transform"),
+    "paper": (DictionaryMetricLearner, "transform"),
+    "ella": (ELLA, "decision_function"),
+    "classifier": (LifelongKNeighborsClassifier, "predict"),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_read_of_a_learner_is_asked_about_all_its_tasks(name, tmp_path, monkeypatch):
+    files, read = fuzz.TARGETS[name]()
+    kind, method = ASKED[name]
+    asked, answer = [], getattr(kind, method)
+
+    def noted(self, X, *, task):
+        asked.append(task)
+        return answer(self, X, task=task)
+
+    monkeypatch.setattr(kind, method, noted)
+    for data in files:  # of no task, of one, of two
+        fuzz.attempt(read, data, tmp_path / "file")
+    assert asked == ["paris", "paris", ("a", 1)]

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import kill_stream
 import numpy as np
 import pandas as pd
 import pytest
@@ -343,6 +344,13 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
     assert outcome[False] == 0
     assert outcome[True] > 100
     assert outcome["read"] > 5
+
+
+@pytest.mark.parametrize("learner", kill_stream.FRESH)
+def test_what_is_killed_saves_and_loads_by_the_methods_of_the_package(learner):
+    kind = type(kill_stream.FRESH[learner]())
+    for name in ("save", "load"):
+        assert getattr(kind, name).__module__.partition(".")[0] == "lml"
 
 
 @pytest.mark.builds

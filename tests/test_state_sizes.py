@@ -197,6 +197,7 @@ def test_a_learner_that_could_not_be_read_is_not_written(tmp_path):
 INNER = {
     "centered of task 'a' is .*not at most counts": {"tasks.moments.centered": 3.0},
     "within of task 'a' is .*, twice the trace": {"tasks.moments.within": 1e3},
+    "within of task 'a' is .*, not positive semi-definite": {"tasks.moments.within": -1.0},
     "mean of task 'a' is .*as its unit wants": {"tasks.mean": 1e74, "tasks.moments.within": 0.0},
     "counts": {"tasks.moments.counts": 2**41},
 }
@@ -215,3 +216,32 @@ def test_statistics_of_a_task_that_no_samples_have_are_refused(said, tmp_path):
     write_state(path, "LifelongPLDA", meta, {**arrays, **changed})
     with pytest.raises(ValueError, match=said):
         LifelongPLDA.load(path)
+
+
+def test_a_scatter_of_no_samples_is_refused_and_one_that_rounding_moved_is_read(tmp_path):
+    path = tmp_path / "s"
+    learner = LifelongPLDA(n_folds=2, random_state=0)
+    for number, task in enumerate("abc"):
+        learner.partial_fit(*samples(number), task=task)
+    learner.save(path)
+    meta, arrays = read_state(path, "LifelongPLDA")
+    within = arrays["tasks.moments.within"].reshape(3, 5, 5)
+
+    def store(last):
+        changed = np.concatenate([within[:2], last[None]]).ravel()
+        write_state(path, "LifelongPLDA", meta, {**arrays, "tasks.moments.within": changed})
+
+    # every two coordinates alone could be, all five together cannot: an eigenvalue is 1 - 4 * 0.6
+    size = np.trace(within[2]) / 5
+    for wrong in (-within[2], size * (1.6 * np.eye(5) - 0.6)):
+        store(wrong)
+        with pytest.raises(ValueError, match=r"within of task 'c' is .*, not positive semi-def"):
+            LifelongPLDA.load(path)
+    # of one direction only, with what many moves of the dictionary leave
+    flat = np.zeros((5, 5))
+    flat[0, 0] = 5 * size
+    store(flat - 1e-12 * size * np.eye(5))
+    found = LifelongPLDA.load(path)
+    for task in "abc":
+        assert np.isfinite(found.transform(samples(3)[0], task=task)).all()
+    found.partial_fit(*samples(3), task="d")

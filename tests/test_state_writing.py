@@ -1,8 +1,10 @@
 """What a save and the files of results do to a disk: special files, permissions, power cuts."""
 
+import contextlib
 import os
 import socket
 import stat
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +80,87 @@ def test_what_is_no_file_of_one_name_is_refused_and_stays(tmp_path, monkeypatch,
     with pytest.raises(OSError, match=said):
         write_state(tmp_path / ("link" if linked else "s"), "toy", "new", {})
     assert (sorted(tmp_path.iterdir()), (tmp_path / "s").stat()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files of POSIX")
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_no_file_is_not_read_and_not_waited_for(tmp_path, monkeypatch, kind, linked):
+    monkeypatch.chdir(tmp_path)
+    special(tmp_path / "s", kind)
+    path = tmp_path / ("link" if linked else "s")
+    if linked:
+        path.symlink_to("s")
+
+    def write_nothing():
+        """End the wait of a reader, which would last for ever."""
+        with contextlib.suppress(OSError):  # nobody waits
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+    late = threading.Timer(5, write_nothing)
+    late.start()
+    try:
+        said = "No such device" if kind == "socket" else "is a device or a pipe: give a file"
+        for read in (lambda: read_state(path, "toy"), lambda: LifelongMetricLearner.load(path)):
+            with pytest.raises(OSError, match=said):
+                read()
+        assert late.is_alive()  # at once
+    finally:
+        late.cancel()
+
+
+def test_a_link_to_a_file_is_followed_when_it_is_read(path, tmp_path):
+    (tmp_path / "link").symlink_to(path)
+    assert read_state(tmp_path / "link", "toy")[0] == "old"
+    with pytest.raises(OSError, match=r"directory|denied"):
+        read_state(tmp_path, "toy")
+
+
+def test_a_folder_that_may_not_be_listed_gets_its_file_and_is_not_synced(path, monkeypatch):
+    real, asked = os.open, []
+
+    def of_mode_0300(place, *given, **options):
+        if str(place) == str(path.parent):
+            asked.append(place)
+            raise error("the folder")
+        return real(place, *given, **options)
+
+    monkeypatch.setattr(os, "open", of_mode_0300)
+    error = PermissionError
+    write_state(path, "toy", "new", {})
+    assert len(asked) == 1
+    assert read_state(path, "toy")[0] == "new"
+    error = FileNotFoundError
+    with pytest.raises(FileNotFoundError, match="the folder"):
+        write_state(path, "toy", "newer", {})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners of POSIX")
+@pytest.mark.parametrize("may", [True, False])
+def test_the_owner_of_a_file_stays_where_the_process_may_give_it_away(path, monkeypatch, may):
+    given, found = [], path.stat()
+
+    def chown(place, owner, group):
+        assert os.stat(place).st_size == 0  # before the first byte
+        given.append((place.suffix, owner, group))
+        if not may:
+            raise PermissionError(place)
+
+    monkeypatch.setattr(os, "chown", chown)
+    write_state(path, "toy", "new", {})
+    assert given == [(".tmp", -1, found.st_gid), (".tmp", found.st_uid, -1)]
+    assert read_state(path, "toy")[0] == "new"
+    write_state(path.with_name("first"), "toy", "new", {})  # replaces none
+    assert len(given) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="root gives files away")
+def test_root_leaves_the_owner_and_the_permissions(path):
+    os.chown(path, 12345, 23456)
+    path.chmod(0o640)
+    write_state(path, "toy", "new", {})
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (12345, 23456, 0o640)
 
 
 def test_a_link_to_nothing_yet_gets_its_file_and_a_circle_is_refused(tmp_path):

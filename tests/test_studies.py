@@ -34,7 +34,7 @@ class Pair:
 
 
 def jobs(n_jobs):
-    return [[vars(Pair(split, task, 0.1 + split)) for task in "ab"] for split in range(n_jobs)]
+    return [[vars(Pair(split, task, (1 + split) / 10)) for task in "ab"] for split in range(n_jobs)]
 
 
 def write(path, written):
@@ -111,7 +111,7 @@ def test_readers_see_finished_jobs_and_the_next_run_keeps_them(tmp_path):
 
 def test_blocks_that_a_power_cut_has_lost_read_as_zeros_and_are_cut_off(tmp_path):
     path = write(tmp_path / "r.csv", jobs(3))
-    raw, rows, job = path.read_bytes(), read_rows(path), len(b"2,a,2.1,#1\n2,b,2.1,#1\n\n")
+    raw, rows, job = path.read_bytes(), read_rows(path), len(b"2,a,0.3,#1\n2,b,0.3,#1\n\n")
     for begun in range(len(raw) - job, len(raw)):
         for size in (1, 7, job):
             lost = raw[begun : begun + size]

@@ -339,14 +339,26 @@ def _whole(**parts: Any) -> PLDAState:
     return state
 
 
+def _is_semidefinite(scatter: Floats, trace: float) -> bool:
+    """Whether no eigenvalue is below 0, but for rounding, which grows with the trace."""
+    scaled = scatter / max(trace, np.finfo(float).tiny)
+    try:  # a factor exists for positive definite matrices only, and costs d^3 / 3 steps
+        np.linalg.cholesky(scaled + 1e-9 * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def _check_sizes(memory: TaskMemory, whose: str) -> None:
-    """Refuse what would overflow once it is divided by the unit of the task."""
+    """Refuse what no samples have: it would overflow in units of the task, or give no metric."""
     m = memory.moments
     fits = bool((m.centered <= (1 + 1e-6) * m.counts).all())
     expect(fits, f"centered {whose}", m.centered, f"at most counts, {m.counts}")
     most = 2 * m.trace + np.finfo(float).tiny  # positive semi-definite, but for rounding
     fits = bool(np.abs(m.within).max(initial=0.0) <= most)
     expect(fits, f"within {whose}", m.within, f"at most {most:g}, twice the trace")
+    fits = _is_semidefinite(m.within, m.trace)
+    expect(fits, f"within {whose}", m.within, "positive semi-definite, as a scatter is")
     most = LARGEST_MEAN * np.sqrt(m.unit)
     fits = bool(np.abs(memory.mean).max(initial=0.0) <= most)
     expect(fits, f"mean {whose}", memory.mean, f"at most {most:g}, as its unit wants")

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -28,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from lml.state import replacing, sync_folder
 
 __all__ = [
+    "KEYS",
     "NOTED",
     "NUMBERS",
     "Booleans",
@@ -65,6 +67,19 @@ NUMBERS = (
     "state_bytes",
     "raw_bytes",
 )
+#: Columns that say what a row has measured; a file has some of them.
+KEYS = (
+    "dataset",
+    "split",
+    "order",
+    "system",
+    "task",
+    "n_learnt",
+    "fraction",
+    "dictionary",
+    "n_components",
+    "policy",
+)  # of ablations
 _RESTORE = "restore the file, or remove the rows of this job and run it again"
 
 
@@ -86,41 +101,83 @@ def _cells(line: str, place: str) -> list[str]:
         raise ValueError(f"{place}: {error}: {_RESTORE}") from None
 
 
+# book/experiments.ipynb#running-stopping-and-going-on
+def _is_number(text: str, name: str) -> bool:
+    """Whether a run writes such a text in a column of numbers."""
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    if name == "error":
+        return 0 <= number <= 1
+    if name == "n_test":
+        return text.isdecimal() and number > 0
+    # nan where nothing was chosen by validation
+    return math.isfinite(number) or name == "validation_error"
+
+
+def _is_share(text: str) -> bool:
+    return text == "nan" or _is_number(text, "error")
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _are_parameters(text: str, of_tasks: bool) -> bool:
+    """Whether a text is the JSON of an object; with `of_tasks` also a list, one for each task."""
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        return False
+    parts = found if of_tasks and type(found) is list and found else [found]
+    return all(type(part) is dict for part in parts)
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
 def _check_row(row: Mapping[str, str], place: str) -> None:
     """Refuse a measured row with what no run writes."""
     if "split" not in row:  # typed by hand, or of another kind
         return
+    wanted = {"error": "a number from 0 to 1", "n_test": "a whole number of at least 1"}
     for name in NUMBERS:
-        try:
-            number = float(row.get(name, "0"))
-            # nan where nothing was chosen by validation
-            fits = math.isfinite(number) or name == "validation_error"
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(f"{place}: {name} is {row[name]!r}, not a number: {_RESTORE}")
+        if name in row and not _is_number(row[name], name):
+            said = wanted.get(name, "a number")
+            raise ValueError(f"{place}: {name} is {row[name]!r}, not {said}: {_RESTORE}")
+    if not all(map(_is_share, row.get("errors", "").split())):
+        raise ValueError(f"{place}: errors are {row['errors']!r}, not from 0 to 1: {_RESTORE}")
     if row.get("seed", row["split"]) != row["split"]:
         raise ValueError(
             f"{place}: the seed of split {row['split']} is {row['seed']!r}: {_RESTORE}"
         )
-    try:
-        json.loads(row.get("parameters", "{}"))
-    except ValueError:
+    if not _are_parameters(row.get("parameters", "{}"), "errors" in row):
         raise ValueError(
-            f"{place}: parameters is {row['parameters']!r}, not JSON: {_RESTORE}"
-        ) from None
+            f"{place}: parameters is {row['parameters']!r}, not JSON of an object: {_RESTORE}"
+        )
+    if row.get("wrong") and "n_test" in row:
+        try:
+            share = float(wrong_answers(row).mean())
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+        if "error" in row and abs(float(row["error"]) - share) > 1e-6:  # six digits are written
+            raise ValueError(
+                f"{place}: error is {row['error']}, but {share:.6f} of the answers are wrong:"
+                f" {_RESTORE}"
+            )
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
 def read_rows(path: str | Path) -> list[dict[str, str]]:
     """Finished rows of a results file, dictionaries of texts; none without the file.
 
-    Raises a ValueError that names the line where a row was changed to what no run writes.
+    Raises a ValueError that names the line where a row was changed to what no run writes, or
+    measures once more what another one has measured.
     """
     path = Path(path)
     text = _kept(path.read_text(encoding="utf-8-sig")) if path.exists() else ""
     notes: dict[str, str] = {}
     names: list[str] = []
+    lines: dict[tuple[str | None, ...], int] = {}
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         place = f"{path}, line {number}"
@@ -143,6 +200,10 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
                         raise ValueError(f"{place}: there is no note {mark} above: {_RESTORE}")
                     row[name] = notes[mark]
             _check_row(row, place)
+            key = tuple(row.get(name) for name in KEYS)
+            first = lines.setdefault(key, number) if "split" in row else number
+            if first != number:
+                raise ValueError(f"{place} measures what line {first} has measured: {_RESTORE}")
             rows.append(row)
     return rows
 
@@ -156,10 +217,26 @@ def finished(path: str | Path, *names: str) -> dict[tuple[str, ...], list[dict[s
 
 
 # book/experiments.ipynb#running-stopping-and-going-on
+def _to_append_to(path: Path, names: list[str]) -> tuple[str, bool]:
+    """The finished rows of a file, and whether more stands there, which an append has left."""
+    found = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    kept = _kept(found)
+    if kept and "\n\n" not in kept:  # the head is cut, or the file was typed
+        head = io.StringIO()
+        csv.writer(head, lineterminator="\n").writerows([names, []])
+        if head.getvalue().startswith(kept):
+            kept = ""
+        elif not kept.endswith("\n"):
+            raise ValueError(f"{path} ends within the line {kept.splitlines()[-1]!r}: {_RESTORE}")
+    return kept, kept != found
+
+
+# book/experiments.ipynb#running-stopping-and-going-on
 def append_rows(path: str | Path, rows: Rows) -> None:
     """Add rows of the same columns to a results file, in one write; make the file if it lacks.
 
-    When the call returns, the rows are on the disk.
+    When the call returns, the rows are on the disk. What an append that failed has left after the
+    last finished row is cut off.
 
     Parameters
     ----------
@@ -182,8 +259,8 @@ def append_rows(path: str | Path, rows: Rows) -> None:
             )
     path = Path(path)
     is_new = not path.exists()
-    found = [] if is_new else path.read_text(encoding="utf-8-sig").splitlines()
-    lines = [_cells(line, str(path)) for line in found]
+    kept, is_torn = _to_append_to(path, list(rows[0]) if rows else [])
+    lines = [_cells(line, str(path)) for line in kept.splitlines()]
     names = (lines or [list(row) for row in rows])[0]
     for row in rows:
         if list(row) != names:
@@ -200,6 +277,10 @@ def append_rows(path: str | Path, rows: Rows) -> None:
                 writer.writerow([notes[row[name]], row[name]])
     writer.writerows([notes[v] if name in NOTED else v for name, v in r.items()] for r in rows)
     writer.writerow([])
+    if is_torn:
+        with replacing(path) as whole:  # a kill leaves the old file or the new one
+            whole.write((kept + text.getvalue()).encode())
+        return
     with path.open("a", newline="", encoding="utf-8") as file:
         file.write(text.getvalue())
         file.flush()
@@ -216,8 +297,13 @@ def answers_text(wrong: ArrayLike) -> str:
 
 def wrong_answers(row: Mapping[str, Any]) -> Booleans:
     """Which test samples got a wrong answer, (n_test,), from the column `wrong` of a row."""
-    bits = np.frombuffer(bytes.fromhex(row["wrong"]), np.uint8)
     n_test = int(row["n_test"])
+    try:
+        bits = np.frombuffer(bytes.fromhex(row["wrong"]), np.uint8)
+    except ValueError:
+        raise ValueError(
+            f"wrong is {reprlib.repr(row['wrong'])}, not hexadecimal: {_RESTORE}"
+        ) from None
     if len(bits) != -(-n_test // 8):
         raise ValueError(f"wrong has {8 * len(bits)} bits for n_test={n_test} answers: {_RESTORE}")
     return np.unpackbits(bits, count=n_test).astype(bool)
