@@ -351,9 +351,8 @@ def hinge_code(
     >>> found.gap <= 1e-3, abs(found.code).round(2).tolist()
     (True, [[0.06, 0.0], [0.0, 0.24]])
     """
-    real(0, above=True, largest=np.inf).check(
-        "ridge", ridge
-    )  # without one there is no finite bound
+    # without one there is no finite bound
+    real(0, above=True, largest=np.inf).check("ridge", ridge)
     whole(1).check("max_iter", max_iter)
     penalty = CodePenalty(strength, psd)
     shape = (triplet_map.shape[1],) * 2
