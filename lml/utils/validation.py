@@ -108,7 +108,7 @@ class Rule:
         Whether a value may be used.
     wanted : str
         What to give instead, for the message.
-    largest : float, default=inf
+    largest : float
         The largest finite number, which the message tells only to who gave a larger one.
     """
 
