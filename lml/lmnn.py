@@ -442,6 +442,7 @@ class _Problem:
                 raise StopIteration
 
         while smoothing > 1e-6 and len(self.history) <= max_iter:
+            before = self.best_objective
             left = max_iter + 1 - len(self.history)
             options = {"maxiter": left, "maxfun": 10**9, "ftol": 0.1 * tol * smoothing, "gtol": 0.0}
             found = optimize.minimize(
@@ -452,8 +453,9 @@ class _Problem:
             bound = max(bound, self.bound(A @ self.inverse_root, smoothing))
             # end where it is proved to be near the minimum, or where rounding hides no more
             least = self.best_objective
-            excess = least - bound if self.ridge else min(least - bound, found.fun - least)
-            if least <= floor or excess <= tol * least:
+            gap = least - bound
+            hidden = max(before - least, gap / 10) if self.ridge else found.fun - least
+            if least <= floor or min(gap, hidden) <= tol * least:
                 break
             smoothing /= 4
         else:
@@ -481,8 +483,9 @@ class LMNN(MetricLearnerMixin, BaseEstimator):
         Largest number of steps; a ConvergenceWarning says that they were too few.
     tol : float, default=1e-3
         Relative tolerance, above 0. The solver stops when the objective is proved to be this
-        near to the smallest one, or when it is below tol / 100 times the objective at the
-        start; without shrinkage also when rounding the hinge raises it by less.
+        near to the smallest one, when it is proved to be ten times tol near and a finer rounding
+        of the hinge lowers it by less than tol, or when it is below tol / 100 times the objective
+        at the start; without shrinkage also when rounding the hinge raises it by less than tol.
     max_samples : int or None, default=2_500
         Most samples that are learned from, at least 3. Of more, so many are drawn and each class
         keeps its share. None takes all; the time grows as the square of their number.
