@@ -399,7 +399,7 @@ def test_a_reader_gains_references_and_classifies_in_the_shared_metric():
 def test_a_stream_with_such_tasks_is_evaluated():
     tasks = []
     for number, name in enumerate(("a", "one", "b", "one")):
-        X, y = make_task(number, n=60)
+        X, y = make_task(number, n=195)
         kept = np.flatnonzero(y[:30] == 2) if number == 1 else np.arange(30)
         tasks.append(Task(name, X[kept], y[kept], X[45:], y[45:], X[30:45], y[30:45]))
     result = evaluate_stream(LifelongMetricLearner(FIXED, sharing=0.5), tasks, n_neighbors=1)

@@ -241,7 +241,10 @@ def check_too_few_samples_are_refused_with_the_least_that_works(entry):
     for n in range(entry.name == "k-NN of OASIS", entry.least):  # without any: the least of k-NN
         assert_refused(entry, X0[:n], Y0[:n], LEAST[entry.least])
     learn = taught_nothing if entry.least == 1 else Entry.learned
-    assert is_finite(entry.answers(learn(entry, X0[: entry.least], Y0[: entry.least]), FRESH))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # so few may give a metric of zero
+        model = learn(entry, X0[: entry.least], Y0[: entry.least])
+    assert is_finite(entry.answers(model, FRESH))
 
 
 @check()
