@@ -315,7 +315,7 @@ def test_a_changed_text_or_array_gives_an_error_or_a_learner_that_works(saved):
     values = [None, True, -1, 0, 3, 2**70, 1e308, "a", "scml", [], ["a", 1], {}]
     values += [{"array": "mistakes"}, ["C", 7, 7], ["C", 3]]
     values += [{"learner": ["OASIS", {}]}, {"float": "inf"}, {"bytes": "00"}, {"list": [1]}]
-    for _ in range(300):
+    for _ in range(500):
         text, table = json.loads(json.dumps(meta)), dict(arrays)
         if rng.random() < 0.8:
             ways = list(places(text))
