@@ -399,9 +399,9 @@ def test_a_reader_gains_references_and_classifies_in_the_shared_metric():
 def test_a_stream_with_such_tasks_is_evaluated():
     tasks = []
     for number, name in enumerate(("a", "one", "b", "one")):
-        X, y = make_task(number, n=195)
-        kept = np.flatnonzero(y[:30] == 2) if number == 1 else np.arange(30)
-        tasks.append(Task(name, X[kept], y[kept], X[45:], y[45:], X[30:45], y[30:45]))
+        X, y = make_task(number, n=315)
+        kept = np.flatnonzero(y[:210] == 2) if number == 1 else np.arange(210)
+        tasks.append(Task(name, X[kept], y[kept], X[225:], y[225:], X[210:225], y[210:225]))
     result = evaluate_stream(LifelongMetricLearner(FIXED, sharing=0.5), tasks, n_neighbors=1)
     assert result.visits == ("a", "one", "b", "one")
     column = result.accuracy[:, 1]  # of three classes it has references of one, then of all
