@@ -607,9 +607,10 @@ class MultiTaskLMNN(JointMetricsMixin, BaseEstimator):
         else:
             real(0, above=True, infinite=True).check("task_penalty", given)
             own = [given] * len(names)
-        if np.isinf([float(self.shared_penalty), *map(float, own)]).all():
+        penalties = np.array(own, dtype=float)
+        if self.shared_penalty == np.inf and np.isinf(penalties).all():
             raise ValueError("shared_penalty and task_penalty are both infinite: nothing to learn")
-        return np.array(own, dtype=float)
+        return penalties
 
     def _problem(
         self, rows: list[Matrix], codes: list[Indices], task_penalties: Floats
